@@ -19,21 +19,24 @@ namespace normjit::schedule {
 
 namespace {
 
-/// Beyond this distance the tables predict better than a point (NOTES N-712).
-constexpr double trusted_distance = 0.75;
 /// What a lane adds that a point's schedule would leave idle here and not there.
 constexpr double idle_weight = 3;
 
-/// True if points of `a` tell about `b`: the same architecture with about as many multiprocessors and as much memory.
-bool are_alike(const CudaTarget& a, const CudaTarget& b) {
-    const auto about = [](auto x, auto y) {
-        return std::abs(static_cast<double>(x) / static_cast<double>(y) - 1) < 0.05;
+/// Returns how little points of `a` tell about `b`; 0 for GPUs of the same architecture with about as many
+/// multiprocessors and as much memory.
+double device_distance(const CudaTarget& a, const CudaTarget& b) {
+    constexpr double about = 0.07, other_architecture = 1, any_difference = 1;  // 0.07: a factor of 1.05
+    const auto ratio = [](auto x, auto y) {
+        return std::fabs(
+            std::log2(static_cast<double>(std::max<int64_t>(x, 1)) / static_cast<double>(std::max<int64_t>(y, 1))));
     };
-    return a.sm == b.sm && about(a.sm_count, b.sm_count) && about(a.shared_bytes, b.shared_bytes) &&
-           about(a.l2_bytes, b.l2_bytes);
+    const double processors = ratio(a.sm_count, b.sm_count), shared = ratio(a.shared_bytes, b.shared_bytes),
+                 cache = ratio(a.l2_bytes, b.l2_bytes);
+    if (a.sm == b.sm && std::max({processors, shared, cache}) < about) return 0;
+    return any_difference + (a.sm == b.sm ? 0 : other_architecture) + processors + shared + cache;
 }
 
-/// A point of an alike device.
+/// A point, and how little it tells about a problem on a target.
 struct Near {
     const PointSet::Source* source;
     size_t place;
@@ -44,13 +47,16 @@ struct Near {
     const CudaSchedule& schedule() const { return std::get<CudaSchedule>(point().schedule.device); }
 };
 
-std::vector<Near> near_points(const PointSet& points, const CudaFeatures& features, const Target& target) {
+/// Returns the points nearer than `farthest`, the nearest first.
+std::vector<Near> near_points(const PointSet& points, const CudaFeatures& features, const Target& target,
+                              double farthest) {
     std::vector<Near> near;
     for (const auto& source : points.sources()) {
-        if (!source->file.target.is_cuda() || !are_alike(source->file.target.cuda, target.cuda)) continue;
-        for (size_t i = 0; i < source->cuda.size(); ++i) {
-            const double each = distance(source->cuda[i].features, features);
-            if (each <= trusted_distance) near.push_back({source.get(), i, each});
+        if (!source->file.target.is_cuda()) continue;
+        const double of_device = device_distance(source->file.target.cuda, target.cuda);
+        for (size_t i = 0; of_device < farthest && i < source->cuda.size(); ++i) {
+            const double each = of_device + distance(source->cuda[i].features, features);
+            if (each < farthest) near.push_back({source.get(), i, each});
         }
     }
     std::ranges::stable_sort(near, {}, &Near::distance);
@@ -140,31 +146,44 @@ class Scaling {
 
 }  // namespace
 
-std::optional<CudaFromPoint> find_in_points(const PointSet& points, const Spec& spec, const Target& target,
-                                            const OperandList& operands, const CudaFit& fit) {
+std::vector<CudaFromPoint> find_in_points(const PointSet& points, const Spec& spec, const Target& target,
+                                          const OperandList& operands, const CudaFit& fit, double farthest,
+                                          size_t count) {
     const CudaFeatures features = cuda_features(spec, operands, target);
     const Scaling scaled(spec, target, features);
-    const Near* best = nullptr;
-    double least = trusted_distance;
-    Schedule schedule;
-    const std::vector<Near> near = near_points(points, features, target);
+    struct Found {
+        Schedule schedule;
+        const Near* near;
+        double cost;
+    };
+    std::vector<Found> found;  // the cheapest first
+    const std::vector<Near> near = near_points(points, features, target, farthest);
     for (const Near& each : near) {
-        if (each.distance >= least) break;
-        const Schedule found = scaled(each);
-        const auto& s = std::get<CudaSchedule>(found.device);
+        if (found.size() == count && each.distance >= found.back().cost) break;
+        const Schedule schedule = scaled(each);
+        const auto& s = std::get<CudaSchedule>(schedule.device);
         double cost = each.distance;
         if (s.form == CudaForm::rows) {
             cost += idle_weight *
                     std::max(idle_lanes(spec.cols, s) - idle_lanes(each.features().cols, each.schedule()), 0.0);
         }
-        if (cost >= least || s.threads_per_row > 1024 || !fit.is_comfortable(s)) continue;
-        best = &each;
-        least = cost;
-        schedule = found;
+        const auto same = std::ranges::find(found, schedule, &Found::schedule);
+        if (cost >= (same == found.end() ? farthest : same->cost)) continue;
+        if (same != found.end()) {
+            found.erase(same);
+        } else if (s.threads_per_row > 1024 || !fit.is_comfortable(s)) {
+            continue;
+        }
+        found.insert(std::ranges::upper_bound(found, cost, {}, &Found::cost), {schedule, &each, cost});
+        if (found.size() > count) found.pop_back();
     }
-    if (best == nullptr) return std::nullopt;
-    return CudaFromPoint{schedule, fmt::format("point of {}, distance {:.2f}: {}", best->source->name, best->distance,
-                                               to_text(best->point().spec))};
+    std::vector<CudaFromPoint> schedules;
+    for (const Found& each : found) {
+        schedules.push_back({each.schedule, each.near->distance,
+                             fmt::format("point of {}, distance {:.2f}: {}", each.near->source->name,
+                                         each.near->distance, to_text(each.near->point().spec))});
+    }
+    return schedules;
 }
 
 }  // namespace normjit::schedule

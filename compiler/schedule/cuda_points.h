@@ -1,23 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-// Takes a CUDA schedule from the points: the nearest whose schedule, scaled to the problem, fits the target.
+// Takes CUDA schedules from the points: those of the nearest, scaled to the problem, which fit the target.
 #pragma once
 
 #include "schedule/cuda_fit.h"
 
 #include "normjit/points.h"
 
-#include <optional>
+#include <cstddef>
 #include <string>
+#include <vector>
 
 namespace normjit::schedule {
 
+/// Beyond this distance the tables predict better than a point (NOTES N-712).
+constexpr double trusted_distance = 0.75;
+
 struct CudaFromPoint {
     Schedule schedule;
-    std::string reason;  ///< the point, for people: "h100.txt: layernorm rows=4096 cols=1024 x=f16 (distance 0.3)"
+    double distance;     ///< how little the point's problem and device tell about these
+    std::string reason;  ///< the point, for people: "point of h100.txt, distance 0.30: layernorm rows=4096 cols=1024"
 };
 
-/// Returns nothing if no point is near enough to be trusted.
-std::optional<CudaFromPoint> find_in_points(const PointSet& points, const Spec& spec, const Target& target,
-                                            const OperandList& operands, const CudaFit& fit);
+/// Returns the schedules of points nearer than `farthest`, the most promising first: at most `count`, all different.
+std::vector<CudaFromPoint> find_in_points(const PointSet& points, const Spec& spec, const Target& target,
+                                          const OperandList& operands, const CudaFit& fit, double farthest,
+                                          size_t count);
 
 }  // namespace normjit::schedule

@@ -11,6 +11,7 @@
 #include "support/divide.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <optional>
 
@@ -51,10 +52,10 @@ class Search {
     /// Returns the schedule of the nearest point. A spec with `invariant` has none: its schedule may not depend on rows.
     std::optional<Schedule> from_points(const PointSet& points) const {
         if (spec_.invariant) return std::nullopt;
-        const auto found = find_in_points(points, spec_, target_, operands_, fit_);
-        if (!found) return std::nullopt;
-        reasons_.note([&] { return found->reason; });
-        return found->schedule;
+        const auto found = find_in_points(points, spec_, target_, operands_, fit_, trusted_distance, 1);
+        if (found.empty()) return std::nullopt;
+        reasons_.note([&] { return found.front().reason; });
+        return found.front().schedule;
     }
 
     CudaSchedule best() const {
@@ -330,6 +331,18 @@ int64_t cuda_row_groups(const Spec& spec, const Target& target, const CudaSchedu
     const int64_t unit = unit_of_groups(spec, s);
     groups = std::max(groups / unit * unit, unit);
     return std::clamp<int64_t>(std::min(groups, most), 1, 65535);
+}
+
+std::vector<Schedule> cuda_schedules_of_points(const Spec& spec, const Target& target, const PointSet& points,
+                                               size_t count) {
+    const OperandList operands(spec);
+    const CudaShape shape = find_cuda_shape(spec, target);
+    const CudaFit fit(spec, target, operands, shape);
+    std::vector<Schedule> schedules;
+    for (CudaFromPoint& each :
+         find_in_points(points, spec, target, operands, fit, std::numeric_limits<double>::infinity(), count))
+        schedules.push_back(std::move(each.schedule));
+    return schedules;
 }
 
 Schedule heuristic_cuda(const Spec& spec, const Target& target, const PointSet& points, Reasons reasons) {

@@ -5,6 +5,7 @@
 #include "normjit/points.h"
 #include "normjit/schedule.h"
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,10 @@ class Reasons {
 
 Schedule heuristic_cpu(const Spec& spec, const Target& target, Reasons reasons);
 Schedule heuristic_cuda(const Spec& spec, const Target& target, const PointSet& points, Reasons reasons);
+
+/// Returns the schedules of the nearest points, at any distance, that fit: at most `count`, the most promising first.
+std::vector<Schedule> cuda_schedules_of_points(const Spec& spec, const Target& target, const PointSet& points,
+                                               size_t count);
 
 /// Returns the number of row groups that run at once on a GPU.
 int64_t cuda_row_groups(const Spec& spec, const Target& target, const CudaSchedule& schedule);

@@ -8,6 +8,7 @@
 #include "schedule/heuristics.h"
 
 #include "normjit/kernel_spec.h"
+#include "normjit/points.h"
 
 #include <algorithm>
 #include <cmath>
@@ -80,6 +81,12 @@ struct ScheduleSpace::Impl {
         }
     }
 
+    /// Adds a schedule if it is legal and not the heuristic's.
+    void add_if_new(std::vector<Schedule>& found, Schedule choice) const {
+        if (choice == searched.heuristic || std::ranges::find(found, choice) != found.end()) return;
+        if (is_legal(choice)) found.push_back(std::move(choice));
+    }
+
     const Spec spec;
     const Target target;
     const OperandList operands;
@@ -123,6 +130,17 @@ std::vector<Schedule> ScheduleSpace::neighbours(const Schedule& schedule) const 
     return found;
 }
 
+std::vector<Schedule> ScheduleSpace::of_points() const {
+    const SearchedProblem& p = impl_->searched;
+    if (!p.target.is_cuda()) return {};
+    constexpr size_t most = 8;
+    std::vector<Schedule> found;
+    for (const Schedule& each : schedule::cuda_schedules_of_points(p.spec, p.target, PointSet::shipped(), most))
+        impl_->add_if_new(found, each);
+    impl_->add_if_new(found, heuristic(p.spec, p.target, PointSet()));
+    return found;
+}
+
 std::vector<Schedule> ScheduleSpace::relatives() const {
     const SearchedProblem& p = impl_->searched;
     std::vector<Schedule> found;
@@ -140,8 +158,7 @@ std::vector<Schedule> ScheduleSpace::relatives() const {
             choice.row_groups = schedule::cuda_row_groups(p.spec, p.target, *cuda);
         }
         impl_->repair(choice, 0);
-        if (choice == p.heuristic || std::ranges::find(found, choice) != found.end()) return;
-        if (impl_->is_legal(choice)) found.push_back(std::move(choice));
+        impl_->add_if_new(found, std::move(choice));
     };
     for (const double cols : {1.0, 0.5, 2.0, 0.25, 4.0}) {
         for (const double rows : {1.0, 0.125, 8.0}) add(p.spec, cols, rows);

@@ -41,7 +41,7 @@ Expected<AutotuneResult> autotune(const Spec& spec, const Target& target, const 
     }
     NORMJIT_TRY(const Kernel base, make(start));
     const ScheduleSpace space(spec, target);
-    Search search(space, 200);
+    Search search(space, 200, space.of_points());
     const auto compare_with_base = [&](const Kernel& kernel, int rounds) -> Expected<Comparison> {
         const Kernel pair[] = {base, kernel};
         NORMJIT_TRY(const auto times, problem->time(pair, rounds));

@@ -94,8 +94,8 @@ const TuningRecord* DeviceTuner::done_before(const Spec& spec) const {
     return found == known_.rend() ? nullptr : &*found;
 }
 
-/// Returns what was fastest for this problem with any number of rows, by any version, and the heuristic's choices for
-/// similar problems.
+/// Returns what was fastest for this problem with any number of rows, by any version, then for the nearest points, and
+/// the heuristic's choices for similar problems.
 std::vector<Schedule> DeviceTuner::hints(const Spec& spec, const ScheduleSpace& space) const {
     std::vector<Schedule> hints;
     for (const TuningRecord& record : known_) {
@@ -104,6 +104,7 @@ std::vector<Schedule> DeviceTuner::hints(const Spec& spec, const ScheduleSpace& 
         const bool similar = same_rows == spec && record.is_tuned();
         if (similar && legality(spec, record.schedule, device_.target).ok()) hints.push_back(record.schedule);
     }
+    std::ranges::copy(space.of_points(), std::back_inserter(hints));
     std::ranges::copy(space.relatives(), std::back_inserter(hints));
     return hints;
 }
