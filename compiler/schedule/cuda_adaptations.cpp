@@ -34,16 +34,6 @@ constexpr When clusters_of_16 = {"clusters of 16",
                                  [](const CudaShape& shape, const CudaSchedule&) { return shape.most_cluster >= 16; }};
 constexpr When clusters_of_8_only = {
     "clusters of 8 at most", [](const CudaShape& shape, const CudaSchedule&) { return shape.most_cluster == 8; }};
-constexpr When forward_like = {"one input matrix and no column sums",
-                               [](const CudaShape& shape, const CudaSchedule&) { return shape.forward_like; }};
-constexpr When forward_like_plain = {"one input matrix, gamma as wide, no column sums",
-                                     [](const CudaShape& shape, const CudaSchedule& s) {
-                                         return forward_like.holds(shape, s) && plain.holds(shape, s);
-                                     }};
-constexpr When forward_like_wide = {"one input matrix, gamma wider, no column sums",
-                                    [](const CudaShape& shape, const CudaSchedule& s) {
-                                        return forward_like.holds(shape, s) && !plain.holds(shape, s);
-                                    }};
 constexpr When quarter_loads = {"loads of a quarter of a vector",
                                 [](const CudaShape& shape, const CudaSchedule&) { return shape.load_divisor == 4; }};
 constexpr When no_quarter_loads = {"",
@@ -61,8 +51,6 @@ constexpr When no_several = {"one row a block",
 constexpr When starts_anywhere = {"rows that start anywhere in a vector",
                                   [](const CudaShape& shape, const CudaSchedule&) { return shape.shifted; }};
 constexpr When starts_whole = {"", [](const CudaShape& shape, const CudaSchedule&) { return !shape.shifted; }};
-constexpr When slices = {"slices of 128 rows or more with gammas of their own",
-                         [](const CudaShape& shape, const CudaSchedule&) { return shape.has_long_slices; }};
 constexpr When copies_4 = {"asynchronous copies of vectors of 4", [](const CudaShape& shape, const CudaSchedule& s) {
                                return s.staging == async && shape.width == 4 && s.vector_width == 4 && !shape.shifted;
                            }};
@@ -267,34 +255,6 @@ constexpr CudaAdaptation short_launches[] = {
     {{705, 1024}, two, all, up_to(300),      copies_8, {.vector_width = 4},     "4096x8192 f16: 3 %"},
 };
 
-// There are too few rows for blocks to follow one another. Blocks that share all rows have more loads in flight.
-constexpr CudaAdaptation short_forward_like[] = {
-//   vectors      sums rows      MiB  when     changes measured
-    {{129, 256},  any, up_to(40), all, forward_like, {.shrink_to_fit = true, .threads = vectors(4), .rows_per_block = 1, .rows_per_team = 0, .blocks_per_sm = 6, .pipeline_depth = 6},
-     "rmsnorm 4000x2048 13.6 us; not 13.9"},
-    {{257, 512},  any, up_to(40), all, forward_like_wide,  {.shrink_to_fit = true, .threads = vectors(8), .rows_per_team = 0, .blocks_per_sm = 4, .pipeline_depth = 4, .staging = async, .column_memory = registers},
-     "3000x4096 f16, f32 gamma 17.6 us; not 4 vectors a thread 19.0"},
-    {{257, 512},  any, up_to(40), all, forward_like_plain, {.shrink_to_fit = true, .threads = vectors(4), .rows_per_team = 0, .blocks_per_sm = 4, .pipeline_depth = 6, .staging = async, .column_memory = registers}, ""},
-    {{513, 640},  any, up_to(40), all, forward_like,       {.shrink_to_fit = true, .threads = vectors(4), .rows_per_team = 0, .blocks_per_sm = 2, .pipeline_depth = 6, .staging = async, .column_memory = registers},
-     "rmsnorm 2048x5120 15.4 us; not 16.1"},
-    {{641, 1024}, any, up_to(20), all, forward_like, {.shrink_to_fit = true, .threads = vectors(6), .rows_per_team = 0, .blocks_per_sm = 1, .pipeline_depth = 4, .staging = async, .row_memory = registers, .column_memory = registers},
-     "2048x8192 23.7 us; not 24.7"},
-    {{1025, 2048},any, up_to(20), all, forward_like, {.shrink_to_fit = true, .threads = vectors(4), .rows_per_team = 0, .blocks_per_sm = 1, .pipeline_depth = 4, .staging = bulk, .row_memory = registers, .column_memory = registers},
-     "rmsnorm 1024x16384 23.1 us; not 24.5"},
-    {{2049, 4096},any, up_to(20), all, forward_like, {.shrink_to_fit = true, .threads = vectors(4), .rows_per_team = 0, .cluster = 2, .blocks_per_sm = 1, .pipeline_depth = 4, .staging = bulk, .row_memory = registers, .column_memory = registers},
-     ""},
-};
-
-// Sums per slice. Slices side by side are separate streams of memory, whose blocks drift apart sooner, and reports cost
-// more than with one slice.
-constexpr CudaAdaptation slices_apart[] = {
-//   vectors      sums rows MiB         when    changes                                                                    measured
-    {{129, 255},  two, all, after(128), slices, {.shrink_to_fit = true, .threads = vectors(2), .rows_per_block = 1, .blocks_per_sm = 4, .pipeline_depth = 3,
-     .staging = async, .row_memory = registers, .column_memory = registers, .pace = 0},
-     "8x4096x1152 65.7 us, 64x1024x1152 124.3; not 8 rows side by side 68.6, 123.3. 64x1024x1536 158.8; not a vector a thread, pace=4 170"},
-    {{257, 479},  two, all, after(128), slices, {.staging = async, .pace = 4}, "32x1024x3072 155.5 us, 128x256x3072 158.6; not pace=2 162.0, 162.9"},
-};
-
 // The lead of blocks over each other grows with time; in short launches, below 100 us or so, reports do not pay.
 constexpr CudaPacing pacing[] = {
 //   vectors      sums several MiB  measured
@@ -311,13 +271,11 @@ constexpr CudaPacing pacing[] = {
 // clang-format on
 
 constexpr CudaAdaptations tables[] = {
-    {"slices apart", true, false, false, slices_apart},
-    {"few rows", true, true, false, few_rows},
-    {"rows that start anywhere", true, false, true, rows_that_start_anywhere},
-    {"few rows, one input matrix and no column sums", false, true, false, short_forward_like},
-    {"rows side by side", false, false, false, rows_side_by_side},
-    {"fewer partials", false, false, false, fewer_partials},
-    {"short launches", false, false, false, short_launches},
+    {"few rows", true, false, few_rows},
+    {"rows that start anywhere", true, true, rows_that_start_anywhere},
+    {"rows side by side", false, false, rows_side_by_side},
+    {"fewer partials", false, false, fewer_partials},
+    {"short launches", false, false, short_launches},
 };
 
 std::string to_text(const Amount& amount, std::string_view of) {

@@ -18,7 +18,6 @@ struct CudaChange {
     Threads threads = {};
     std::optional<int> rows_per_block = {};
     bool doubles_rows = false;  ///< doubles the rows of a block
-    std::optional<int> rows_per_team = {};
     std::optional<int> cluster = {};
     std::optional<int> blocks_per_sm = {};
     std::optional<int> vector_width = {};
@@ -52,9 +51,8 @@ struct CudaAdaptation {
 /// At most one line of each table applies to a launch. It changes what the tables before it left.
 struct CudaAdaptations {
     std::string_view what;
-    bool is_last;              ///< if this table changes a launch, later tables are skipped
-    bool is_for_forward_like;  ///< also applies to CudaShape::forward_like
-    bool is_for_shifted;       ///< applies to CudaShape::is_wide_and_shifted() only
+    bool is_last;         ///< if this table changes a launch, later tables are skipped
+    bool is_for_shifted;  ///< applies to CudaShape::is_wide_and_shifted() only
     std::span<const CudaAdaptation> lines;
 };
 std::span<const CudaAdaptations> cuda_adaptations();

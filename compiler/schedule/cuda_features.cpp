@@ -2,6 +2,7 @@
 #include "schedule/cuda_features.h"
 
 #include "support/divide.h"
+#include "support/text.h"
 
 #include <algorithm>
 #include <cmath>
@@ -14,14 +15,15 @@ namespace {
 /// What each difference counts, chosen so that points predict each other (NOTES N-712). A factor of two counts as one
 /// difference.
 struct Weights {
-    double vectors = 2, rows = 0.5, work = 0.5, alignment = 4, narrow_alignment = 1, width = 0.5, sums = 1.5;
-    double reduces = 4, reads_one = 3, matrix = 0.5, columns = 0.5, slices = 1;
+    double vectors = 1.4, rows = 0.25, work = 0.5, alignment = 2, narrow_alignment = 1, width = 0.5, sums = 1.5;
+    double reduces = 4, reads_one = 3, matrix = 0.5, columns = 0.5, slices = 0.5, slice_rows = 0.25, formula = 1.5;
 };
 constexpr Weights weight;
 
-constexpr double many_rows = 1e9;       // of a multiprocessor
-constexpr double most_rows = 8;         // of a multiprocessor: more of them only add work
-constexpr double most_work = 1 << 15;   // vectors of a multiprocessor
+constexpr double many_rows = 1e9;      // of a multiprocessor
+constexpr double most_rows = 8;        // of a multiprocessor: more of them only add work
+constexpr double most_work = 1 << 15;  // vectors of a multiprocessor
+constexpr int64_t most_slice_rows = 128;
 constexpr int64_t narrow_vectors = 64;  // rows so narrow lie side by side, wherever they start
 
 double log_up_to(double value, double most) { return std::log2(std::clamp(value, 1e-4, most)); }
@@ -50,7 +52,17 @@ double tensors_distance(const CudaFeatures& a, const CudaFeatures& b) {
     sum += weight.matrix *
            (std::abs(a.matrices_read - b.matrices_read) + std::abs(a.matrices_written - b.matrices_written));
     sum += weight.columns * std::fabs(columns(a) - columns(b));
-    return sum + (a.has_slices != b.has_slices ? weight.slices : 0);
+    if (a.formula != b.formula) sum += weight.formula;
+    return sum;
+}
+
+double slices_distance(const CudaFeatures& a, const CudaFeatures& b) {
+    if (a.has_slices != b.has_slices) return weight.slices;
+    if (a.slice_rows == 0 || b.slice_rows == 0) return 0;
+    const auto rows = [](const CudaFeatures& f) {
+        return std::log2(static_cast<double>(std::min(f.slice_rows, most_slice_rows)));
+    };
+    return weight.slice_rows * std::fabs(rows(a) - rows(b));
 }
 
 }  // namespace
@@ -59,8 +71,12 @@ int64_t CudaFeatures::vectors() const { return divide_up(cols, int64_t{width}); 
 
 CudaFeatures cuda_features(const Spec& spec, const OperandList& operands, const Target& target) {
     CudaFeatures features{.cols = spec.cols, .rows_of_processor = many_rows, .has_slices = spec.has_per_slice()};
-    if (const auto rows = spec.all_rows())
+    // With `invariant`, a schedule may not depend on the number of rows.
+    if (const auto rows = spec.all_rows(); rows && !spec.invariant) {
         features.rows_of_processor = static_cast<double>(*rows) / target.cuda.sm_count;
+        if (features.has_slices) features.slice_rows = spec.rows.value_or(0);
+    }
+    if (spec.formula) features.formula = text::hash(spec.formula->text);
     int64_t least = 8, most = 1, narrowest = 8;
     for (const Operand& operand : operands) {
         if (!operand.is_matrix()) continue;
@@ -86,7 +102,7 @@ double distance(const CudaFeatures& a, const CudaFeatures& b) {
     const auto log = [](int64_t value) { return std::log2(static_cast<double>(value)); };
     return weight.vectors * std::fabs(log(a.vectors()) - log(b.vectors())) +
            weight.width * std::fabs(log(a.width) - log(b.width)) + rows_distance(a, b) + alignment_distance(a, b) +
-           tensors_distance(a, b);
+           tensors_distance(a, b) + slices_distance(a, b);
 }
 
 }  // namespace normjit::schedule

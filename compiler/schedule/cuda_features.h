@@ -16,7 +16,9 @@ struct CudaFeatures {
     int alignment = 1;             ///< the largest power of two, at most `width`, that divides cols
     int element_bytes = 2;         ///< of the narrowest matrix
     bool can_shift = false;        ///< a vector may begin before its row
-    double rows_of_processor = 0;  ///< of all slices, for each multiprocessor; many if they are not known
+    double rows_of_processor = 0;  ///< of all slices, for each multiprocessor; many if they are not known or any
+                                   ///< number must have the same schedule
+    int64_t slice_rows = 0;        ///< of a slice with columns of its own; 0: there are none, or they are not known
     bool has_slices = false;       ///< slices with columns of their own
     int matrices_read = 0;
     int matrices_written = 0;
@@ -24,6 +26,7 @@ struct CudaFeatures {
     int column_bytes = 0;  ///< of an element of every column input together
     int sums = 0;          ///< column outputs
     bool reduces = false;  ///< has outputs without rows: column sums, or sums of everything
+    uint64_t formula = 0;  ///< of the text, which says how much there is to compute; 0 for LayerNorm and RMSNorm
 
     /// Returns the vectors of a row, counting a part as one.
     int64_t vectors() const;
@@ -31,8 +34,7 @@ struct CudaFeatures {
 
 CudaFeatures cuda_features(const Spec& spec, const OperandList& operands, const Target& target);
 
-/// Returns how different two problems are; 0 if the same schedule should be the fastest. A quarter more columns add
-/// about a half, as twice as many rows do, unless these fill the GPU for long.
+/// Returns how different two problems are; 0 if the same schedule should be the fastest.
 double distance(const CudaFeatures& a, const CudaFeatures& b);
 
 }  // namespace normjit::schedule

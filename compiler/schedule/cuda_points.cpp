@@ -85,8 +85,8 @@ int64_t allowed_threads(int64_t wanted) {
 
 class Scaling {
   public:
-    Scaling(const Spec& spec, const Target& target, const CudaFeatures& features)
-        : spec_(spec), target_(target), features_(features) {}
+    Scaling(const Spec& spec, const Target& target, const CudaFeatures& features, const CudaShape& shape)
+        : spec_(spec), target_(target), features_(features), shape_(shape) {}
 
     /// Returns the point's schedule for this problem: vectors of the same bytes and as many for a thread, blocks of as
     /// many threads. It may be illegal.
@@ -102,6 +102,7 @@ class Scaling {
                     static_cast<int>(std::bit_floor(static_cast<unsigned>(std::max(threads / s.threads_per_row, 1))));
             }
         }
+        limit_staging(s);
         if (!features_.reduces) s.pace = 0;
         const int64_t groups = row_groups(near, s);
         if (groups == 1) s.pace = 0;
@@ -110,6 +111,16 @@ class Scaling {
     }
 
   private:
+    /// Takes the next best staging where the target or the alignment of rows does not allow the point's.
+    void limit_staging(CudaSchedule& s) const {
+        if (s.staging == CudaStaging::bulk && (!shape_.aligned || target_.cuda.sm < 90)) s.staging = CudaStaging::async;
+        if (s.staging == CudaStaging::async && s.vector_width * features_.element_bytes < 4) {
+            s.staging = CudaStaging::registers;
+            s.row_memory = s.column_memory = CudaMemory::registers;
+            s.pipeline_depth = 1;
+        }
+    }
+
     /// A vector that divides the point's rows must divide these.
     int vector_width(const Near& near) const {
         const CudaSchedule& s = near.schedule();
@@ -142,6 +153,7 @@ class Scaling {
     const Spec& spec_;
     const Target& target_;
     const CudaFeatures& features_;
+    const CudaShape& shape_;
 };
 
 }  // namespace
@@ -150,7 +162,8 @@ std::vector<CudaFromPoint> find_in_points(const PointSet& points, const Spec& sp
                                           const OperandList& operands, const CudaFit& fit, double farthest,
                                           size_t count) {
     const CudaFeatures features = cuda_features(spec, operands, target);
-    const Scaling scaled(spec, target, features);
+    const CudaShape shape = find_cuda_shape(spec, target);
+    const Scaling scaled(spec, target, features, shape);
     struct Found {
         Schedule schedule;
         const Near* near;
@@ -160,20 +173,21 @@ std::vector<CudaFromPoint> find_in_points(const PointSet& points, const Spec& sp
     const std::vector<Near> near = near_points(points, features, target, farthest);
     for (const Near& each : near) {
         if (found.size() == count && each.distance >= found.back().cost) break;
-        const Schedule schedule = scaled(each);
-        const auto& s = std::get<CudaSchedule>(schedule.device);
+        Schedule schedule = scaled(each);
+        auto& s = std::get<CudaSchedule>(schedule.device);
         double cost = each.distance;
         if (s.form == CudaForm::rows) {
             cost += idle_weight *
                     std::max(idle_lanes(spec.cols, s) - idle_lanes(each.features().cols, each.schedule()), 0.0);
         }
-        const auto same = std::ranges::find(found, schedule, &Found::schedule);
-        if (cost >= (same == found.end() ? farthest : same->cost)) continue;
-        if (same != found.end()) {
-            found.erase(same);
-        } else if (s.threads_per_row > 1024 || !fit.is_comfortable(s)) {
-            continue;
+        if (cost >= farthest || s.threads_per_row > 1024) continue;
+        if (!fit.is_comfortable(s)) {
+            if (!fit.make_comfortable(s)) continue;
+            schedule.row_groups = std::min(schedule.row_groups, cuda_row_groups(spec, target, s));
         }
+        const auto same = std::ranges::find(found, schedule, &Found::schedule);
+        if (same != found.end() && same->cost <= cost) continue;
+        if (same != found.end()) found.erase(same);
         found.insert(std::ranges::upper_bound(found, cost, {}, &Found::cost), {schedule, &each, cost});
         if (found.size() > count) found.pop_back();
     }

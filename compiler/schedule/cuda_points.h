@@ -12,9 +12,6 @@
 
 namespace normjit::schedule {
 
-/// Beyond this distance the tables predict better than a point (NOTES N-712).
-constexpr double trusted_distance = 0.75;
-
 struct CudaFromPoint {
     Schedule schedule;
     double distance;     ///< how little the point's problem and device tell about these

@@ -79,10 +79,7 @@ CudaShape find_cuda_shape(const Spec& spec, const Target& target) {
     shape.copyable = shape.loaded_width() * least >= 4;
     shape.two_sums = operands.column_outputs().size() >= 2;
     shape.forward_like = operands.matrices().size() == 1 && operands.reductions().empty();
-    shape.has_long_slices = spec.has_per_slice() && spec.rows && *spec.rows >= 128;
-    shape.has_beta = operands.columns().size() >= 2;
     shape.wide_columns = std::ranges::any_of(operands.columns(), [&](const Operand& c) { return c.bytes() > most; });
-    shape.is_roomy = target.cuda.shared_bytes >= 200 << 10;
     shape.most_cluster = plan::largest_cluster(target);
     return shape;
 }

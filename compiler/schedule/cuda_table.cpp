@@ -11,9 +11,7 @@ namespace {
 
 constexpr auto any = Sums::any, one = Sums::one, two = Sums::two;
 constexpr auto registers = CudaStaging::registers, async = CudaStaging::async, bulk = CudaStaging::bulk;
-constexpr auto nothing = Shared::nothing, rows = Shared::rows, columns = Shared::columns, both = Shared::both,
-               reread = Shared::reread, columns_reread = Shared::columns_reread,
-               rows_columns_reread = Shared::rows_columns_reread;
+constexpr auto nothing = Shared::nothing, rows = Shared::rows, columns = Shared::columns, both = Shared::both;
 constexpr int64_t end = INT64_MAX;
 constexpr int wide = wide_row_blocks, largest = largest_cluster, fill = fill_384;
 
@@ -32,40 +30,6 @@ constexpr When of_8 = {"vectors of 8", [](const CudaShape& s) { return s.width >
 constexpr When less = {"vectors of less than 8", [](const CudaShape& s) { return s.width < 8; }};
 constexpr When gamma = {"gamma wider than the matrices", [](const CudaShape& s) { return s.wide_columns; }};
 constexpr When plain = {"gamma as wide as the matrices", [](const CudaShape& s) { return !s.wide_columns; }};
-constexpr When light = {"gamma alone, as wide as the matrices",
-                        [](const CudaShape& s) { return plain.holds(s) && !s.has_beta; }};
-constexpr When medium = {"gamma and beta, as wide as the matrices",
-                         [](const CudaShape& s) { return plain.holds(s) && s.has_beta; }};
-constexpr When wide_alone = {"gamma alone, wider than the matrices",
-                             [](const CudaShape& s) { return gamma.holds(s) && !s.has_beta; }};
-constexpr When wide_both = {"gamma and beta, wider than the matrices",
-                            [](const CudaShape& s) { return gamma.holds(s) && s.has_beta; }};
-constexpr When roomy_medium = {"gamma and beta, as wide as the matrices; 200 KiB of shared memory",
-                               [](const CudaShape& s) { return medium.holds(s) && s.is_roomy; }};
-constexpr When roomy_wide_alone = {"gamma alone, wider than the matrices; 200 KiB of shared memory",
-                                   [](const CudaShape& s) { return wide_alone.holds(s) && s.is_roomy; }};
-constexpr When neither_light_nor_roomy = {
-    "gamma and beta, wider than the matrices, or, but for gamma alone, less than 200 KiB of shared memory",
-    [](const CudaShape& s) { return !light.holds(s) && !roomy_medium.holds(s) && !roomy_wide_alone.holds(s); }};
-constexpr When roomy_alone = {"gamma alone; 200 KiB of shared memory",
-                              [](const CudaShape& s) { return !s.has_beta && s.is_roomy; }};
-constexpr When crowded = {"gamma and beta, or less than 200 KiB of shared memory",
-                          [](const CudaShape& s) { return !roomy_alone.holds(s); }};
-constexpr When crowded_plain = {"gamma and beta, or less than 200 KiB of shared memory; as wide as the matrices",
-                                [](const CudaShape& s) { return crowded.holds(s) && plain.holds(s); }};
-constexpr When crowded_gamma = {"gamma and beta, or less than 200 KiB of shared memory; wider than the matrices",
-                                [](const CudaShape& s) { return crowded.holds(s) && gamma.holds(s); }};
-constexpr When heavy = {"gamma and beta, or wider than the matrices",
-                        [](const CudaShape& s) { return !light.holds(s); }};
-constexpr When medium_full = {"gamma and beta, as wide as the matrices, that fill warps",
-                              [](const CudaShape& s) { return medium.holds(s) && full.holds(s); }};
-constexpr When gamma_full = {"gamma wider than the matrices, that fills warps",
-                             [](const CudaShape& s) { return gamma.holds(s) && full.holds(s); }};
-constexpr When heavy_idle = {"gamma and beta, or wider than the matrices, that fill no warps",
-                             [](const CudaShape& s) { return heavy.holds(s) && idle.holds(s); }};
-constexpr When forward_like = {"one input matrix and no column sums",
-                               [](const CudaShape& s) { return s.forward_like; }};
-constexpr When not_forward_like = {"", [](const CudaShape& s) { return !s.forward_like; }};
 constexpr When clusters_of_8 = {"clusters of 8", [](const CudaShape& s) { return s.most_cluster >= 8; }};
 constexpr When no_clusters_of_8 = {"no clusters of 8", [](const CudaShape& s) { return s.most_cluster < 8; }};
 
@@ -125,55 +89,6 @@ constexpr CudaRow one_block_rows[] = {
     {{481, 512},  any, always, vectors(2),    1, 1, 2, 3, bulk,      nothing, {2}, "4096: 0.970 / 0.980; not pace=0: 0.93"},
 };
 
-// Forward passes: blocks end after one to four rows, so that all blocks work side by side. A row stays in one block: in
-// registers with up to 8 vectors a thread while they suffice; else it is read again from L2 or shared memory; in
-// clusters if shared memory is too small. Lines with figures are measured (layernorm, share of a stream that reads a
-// matrix and writes one), the others are estimates (NOTES N-702).
-constexpr CudaRow forward_like_rows[] = {
-//   vectors        sums when    threads     rows cluster blocks stages staging shared pace measured, rows a team
-    {{1, 1},        any, always, exactly(1),  128, 1, 6, 4, async, nothing, {}, ""},
-    {{2, 2},        any, always, exactly(2),   64, 1, 6, 4, async, nothing, {}, ""},
-    {{3, 4},        any, always, exactly(4),   64, 1, 4, 3, async, nothing, {}, ""},
-    {{5, 8},        any, always, exactly(4),   16, 1,10, 1, registers, nothing, {}, "64: 0.96; not staged, all rows: 0.93", 1},
-    {{9, 16},       any, always, exactly(8),    8, 1,10, 1, registers, nothing, {}, "128: 0.97; not staged, all rows: 0.91", 1},
-    {{17, 32},      any, always, exactly(8),   16, 1, 3, 4, async, rows,    {}, "256: 0.99; not 16 threads, registers: 0.96, 4 rows a team: 0.97"},
-    {{33, 96},      any, plain,  exactly(16),   4, 1,10, 1, registers, nothing, {}, "512: 1.01, 640: 0.99, 768: 0.97; not staged, all rows: 0.94, 0.91, 0.94", 1},
-    {{97, 128},     any, plain,  exactly(32),   2, 1,10, 1, registers, nothing, {}, "1024: 0.97, rmsnorm: 0.98; not staged, all rows: 0.94, 0.96", 1},
-    {{33, 64},      any, wide_both, exactly(16), 4, 1, 8, 2, async, nothing, {}, "384, f32 gamma: 0.97; not all rows: 0.90. 512: 0.95", 2},
-    {{33, 64},      any, wide_alone, exactly(32), 8, 1, 3, 4, async, nothing, {}, "512 rmsnorm, f32 gamma: 2 % over 4 rows of 16 threads, 2 rows a team"},
-    {{65, 128},     any, gamma,  exactly(32),   2, 1, 8, 2, async, nothing, {}, "1024, f32 gamma: 0.97; not 4 rows: 0.96, all rows: 0.92", 2},
-    {{129, 256},    any, light,  vectors(2),    1, 1, 3, 2, async, nothing, {}, "2048, rmsnorm: 1.00; not all rows: 0.96. 1600: 4 %", 2},
-    {{129, 256},    any, medium_full, vectors(2), 1, 1, 3, 2, async, nothing, {}, "2048: 0.97; not all rows: 0.94", 2},
-    {{129, 256},    any, gamma_full, vectors(4), 2, 1, 4, 2, async, nothing, {}, "2048, f32 gamma: 0.95; not all rows: 0.93", 2},
-    {{129, 256},    any, heavy_idle, vectors(4), 1, 1, 6, 6, async, nothing, {}, "1600: 0.93; not 2 rows a team, 2 vectors a thread: 0.90"},
-    {{257, 448},    any, light,  vectors(4),    1, 1, 3, 2, async, nothing, {}, "", 2},
-    {{257, 512},    any, heavy,  vectors(4),    1, 1, 3, 2, async, nothing, {}, "4096: 0.96, f32 gamma 0.96; not all rows: 0.90, 0.91", 2},
-    {{449, 512},    any, light,  vectors(2),    1, 1, 6, 1, registers, columns_reread, {}, "4096, rmsnorm: 0.97; not 4 vectors, 2 rows: 0.96", 1},
-    {{513, 640},    any, light,  vectors(2),    1, 1, 6, 1, registers, reread, {}, "5120, rmsnorm: 0.99; not 4 vectors, 2 rows: 0.98", 1},
-    {{513, 640},    any, heavy,  vectors(4),    1, 1, 3, 2, async, nothing, {}, "", 2},
-    {{641, 1024},   any, light,  vectors(2),    1, 1, 3, 1, registers, reread, {}, "8192, rmsnorm: 0.97; not in shared memory, all rows: 0.91", 1},
-    {{641, 1023},   any, medium, vectors(4),    1, 1, 4, 1, registers, reread, {}, "8192: 0.94; not in shared memory, all rows: 0.93", 1},
-    {{1024, 1024},  any, medium, vectors(8),    1, 1, 3, 2, async, nothing, {}, "8192: 0.96; not read again: 0.95", 2},
-    {{641, 1024},   any, gamma,  vectors(8),    1, 1, 2, 2, async, nothing, {}, "8192, f32 gamma: 0.94; not 6 vectors, all rows: 0.92", 2},
-    {{1025, 1536},  any, light,  vectors(4),    1, 1, 3, 1, registers, columns_reread, {}, "12288, rmsnorm: 0.97; not rows read again: 0.91", 1},
-    {{1537, 2048},  any, light,  vectors(4),    1, 1, 2, 1, registers, columns_reread, {}, "16384, rmsnorm: 0.98; not rows read again: 0.96", 1},
-    {{1025, 2048},  any, medium, vectors(4),    1, 1, 3, 1, registers, reread, {}, "16384: 0.97; not in shared memory, all rows: 0.90", 1},
-    {{1025, 2048},  any, wide_alone, vectors(8), 1, 1, 3, 1, async, rows_columns_reread, {}, "16384 rmsnorm, f32 gamma: 0.97; not all rows: 0.92", 1},
-    {{1025, 2048},  any, wide_both, vectors(4), 1, 1, 1, 4, bulk,  nothing, {}, "16384, f32 gamma: 0.90; not read again: 0.85"},
-    {{2049, 4096},  any, light,  vectors(4),    1, 1, 1, 1, registers, reread, {}, "32768, rmsnorm: 0.96; not clusters of 2: 0.92", 1},
-    {{2049, 4096},  any, roomy_medium, vectors(4), 1, 1, 1, 2, bulk, columns, {}, "32768: 0.96, 24576: 0.94; not clusters of 2, all rows: 0.89, 0.91", 4},
-    {{2049, 4096},  any, roomy_wide_alone, vectors(8), 1, 1, 2, 1, async, rows_columns_reread, {}, "32768 rmsnorm, f32 gamma: 0.98; not clusters of 2, all rows: 0.92", 1},
-    {{2049, 4096},  any, neither_light_nor_roomy, vectors(4), 1, 2, 1, 4, bulk,  nothing, {}, ""},
-    {{4097, 8192},  any, roomy_alone, vectors(8), 1, 1, 1, 1, async, rows_columns_reread, {}, "rmsnorm, 49152: 1.00, f32 gamma 0.89; 65536: 0.96, 0.93; not clusters of 4, all rows: 0.88, 0.88; 0.91, 0.92", 1},
-    {{4097, 6144},  any, crowded, vectors(6), 1, 4, 1, 3, async, nothing, {}, "49152, f32 gamma: 0.91"},
-    {{6145, 8192},  any, crowded_plain, vectors(6), 1, 4, 1, 3, async, nothing, {}, "65536: 0.92; not 4 vectors a thread, bulk: 0.88"},
-    {{6145, 8192},  any, crowded_gamma, vectors(4), 1, 4, 1, 3, bulk,  rows,    {}, "65536, f32 gamma: 0.92; not both shared: 0.58"},
-    {{8193, 12288}, any, always, vectors(4),    1, 8, 1, 4, bulk,  nothing, {}, ""},
-    {{12289, 16384},any, plain,  vectors(4),    1, 8, 1, 4, bulk,  nothing, {}, ""},
-    {{12289, 16384},any, gamma,  vectors(8),    1, 8, 1, 2, bulk,  nothing, {}, "131072, f32 gamma: 0.92; not 4 vectors a thread, 4 stages: 0.85"},
-    {{16385, end},  any, always, vectors(4),    1,16, 1, 4, bulk,  nothing, {}, ""},
-};
-
 // Shifting costs registers and instructions, so three to six vectors a thread, read twice from shared memory, beat one
 // or two in registers. Several rows or blocks to a multiprocessor help as well, because the number of groups must be a
 // multiple of the vector's elements: of 14 clusters only 8 could be used. "not" is the schedule of the next even row.
@@ -183,8 +98,7 @@ constexpr CudaRow shifted_rows[] = {
     {{97, 192},   any, always, exactly(32),   8, 1,       1,    2, async, rows, {},     "1023: 0.71 / 0.75; not: 0.60 / 0.70"},
     {{193, 255},  any, always, vectors(2),    4, 1,       1,    2, async, rows, {4},    "1867: 4 % over 3 vectors a thread"},
     {{256, 320},  any, always, vectors(3),    4, 1,       1,    2, async, rows, {4},    ""},
-    {{321, 768},  any, forward_like,  vectors(3),    2, 1,       1,    3, async, nothing, {},  "4097, forward: 10 % over 2 stages, shared"},
-    {{321, 768},  any, not_forward_like, vectors(3),    2, 1,       1,    2, async, rows, {4},    "4097: 0.86 / 0.87; not: 0.71 / 0.82"},
+    {{321, 768},  any, always, vectors(3),    2, 1,       1,    2, async, rows, {4},    "4097: 0.86 / 0.87; not: 0.71 / 0.82"},
     {{769, 1399}, two, always, vectors(3),    1, 1,       1,    2, async, rows, {2, 2}, "10001: 0.82; not: 0.74"},
     {{1400, 2048},two, no_clusters_of_8,  vectors(3),    1, 1,       1,    2, async, rows, {2, 2}, ""},
     {{1400, 2048},two, clusters_of_8, vectors(3),    1, 4,       3,    2, async, rows, {},     "12289: 6 % over one block, 15001: 11 %"},
@@ -251,8 +165,6 @@ bool has_widest_rows_of_two_sums(const CudaShape& s) {
 constexpr CudaFamily families[] = {
     {"rows that start anywhere in a vector", [](const CudaShape& s) { return s.is_wide_and_shifted(); }, false,
      shifted_rows},
-    {"rows with one input matrix and no column sums", [](const CudaShape& s) { return s.forward_like; }, false,
-     forward_like_rows},
     {"rows that fit a block", [](const CudaShape& s) { return s.vectors <= 512; }, false, one_block_rows},
     {"rows with a wide gamma", has_wide_gamma_rows, false, wide_gamma_rows},
     {"rows that are among the widest", has_widest_rows_of_two_sums, false, widest_rows_of_two_sums},
@@ -260,9 +172,6 @@ constexpr CudaFamily families[] = {
 };
 
 CudaMemory memory_of(Shared what, Shared shared) {
-    if (shared == reread) return CudaMemory::global;
-    if (shared == columns_reread) return what == rows ? CudaMemory::registers : CudaMemory::global;
-    if (shared == rows_columns_reread) return what == rows ? CudaMemory::shared : CudaMemory::global;
     return shared == what || shared == both ? CudaMemory::shared : CudaMemory::registers;
 }
 
@@ -280,7 +189,6 @@ CudaFound find_in_cuda_table(const CudaShape& shape) {
     const CudaRow& row =
         *std::ranges::find_if(family->rows, [&](const auto& each) { return family->has(each, shape); });
     CudaSchedule s{.rows_per_block = row.rows_per_block,
-                   .rows_per_team = row.rows_per_team,
                    .cluster = row.cluster,
                    .blocks_per_sm = row.blocks_per_sm,
                    .vector_width = shape.width,

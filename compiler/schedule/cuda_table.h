@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fastest CUDA schedules as a table: one line for each range of row widths, with the measurements that justify it.
+// The fastest CUDA schedules of passes with column sums as a table: one line for each range of row widths, with the
+// measurements that justify it. Other passes take their schedules from points.
 // heuristic_cuda.cpp fits a line to the spec and the target; cuda_adaptations.h changes it for few rows.
 #pragma once
 
@@ -19,19 +20,16 @@ inline constexpr int most_row_sums = 2;
 /// The properties that the tables depend on.
 struct CudaShape {
     int64_t cols = 0;
-    int width = 1;                 ///< elements of a vector
-    int64_t vectors = 0;           ///< vectors of a row
-    bool aligned = false;          ///< every load moves a multiple of 16 bytes
-    bool copyable = false;         ///< every load moves at least the 4 bytes of an asynchronous copy
-    bool shifted = false;          ///< rows may start anywhere in a vector
-    int load_divisor = 1;          ///< a load takes this fraction of a vector: 1, a half or a quarter
-    bool two_sums = false;         ///< dgamma and dbeta are summed
-    bool forward_like = false;     ///< one matrix is read, and nothing is summed over the rows
-    bool has_long_slices = false;  ///< 128 rows or more, with their own gammas or sums
-    bool has_beta = false;         ///< two column inputs, not only gamma
-    bool wide_columns = false;     ///< the elements of gamma are wider than those of the matrices
-    bool is_roomy = false;         ///< a block may have 200 KiB of shared memory, as on sm_90 and sm_100
-    int most_cluster = 1;          ///< the largest cluster of the target, in blocks
+    int width = 1;              ///< elements of a vector
+    int64_t vectors = 0;        ///< vectors of a row
+    bool aligned = false;       ///< every load moves a multiple of 16 bytes
+    bool copyable = false;      ///< every load moves at least the 4 bytes of an asynchronous copy
+    bool shifted = false;       ///< rows may start anywhere in a vector
+    int load_divisor = 1;       ///< a load takes this fraction of a vector: 1, a half or a quarter
+    bool two_sums = false;      ///< dgamma and dbeta are summed
+    bool forward_like = false;  ///< one matrix is read, and nothing is summed over the rows
+    bool wide_columns = false;  ///< the elements of gamma are wider than those of the matrices
+    int most_cluster = 1;       ///< the largest cluster of the target, in blocks
 
     /// Returns the elements of one load.
     int loaded_width() const { return width / load_divisor; }
@@ -77,9 +75,8 @@ struct Threads {
 /// Returns the threads that the rule gives a schedule whose other fields are chosen.
 int count_threads(Threads threads, const CudaShape& shape, const CudaSchedule& schedule);
 
-/// What stays in shared memory between the sweeps over a row. Values that are reread do not stay anywhere: each sweep
-/// loads what it needs.
-enum class Shared { nothing, rows, columns, both, reread, columns_reread, rows_columns_reread };
+/// What stays in shared memory between the sweeps over a row, and not in registers.
+enum class Shared { nothing, rows, columns, both };
 
 struct Pace {
     int rows = 0;
@@ -102,7 +99,6 @@ struct CudaRow {
     Shared shared;
     Pace pace;
     std::string_view measured;
-    int rows_per_team = 0;
 };
 inline constexpr int wide_row_blocks = 0, largest_cluster = -1;
 inline constexpr int fill_384 = 0;  ///< as many blocks as have 384 threads in all

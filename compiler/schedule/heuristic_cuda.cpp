@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chooses a CUDA schedule without measuring. It takes that of the nearest measured point. Where none is near, it takes one
-// from the table of the fastest schedules, changes it for few rows and fits it to the spec's types and the target; where
-// the table has no answer, it searches. tools/lab/NOTES.md
-// has the measurements.
+// Chooses a CUDA schedule without measuring: that of the nearest measured point. For passes with column sums over one
+// slice, tables predict better than a point of another problem (NOTES N-712): a schedule is taken from the table of the
+// fastest, changed for few rows and fitted to the spec's types and the target. Where neither has an answer, a search
+// finds the fewest blocks and vectors a thread in which a row fits.
 #include "plan/cuda.h"
 #include "schedule/cuda_adaptations.h"
 #include "schedule/cuda_fit.h"
@@ -49,10 +49,15 @@ class Search {
           operands_(spec),
           shape_(find_cuda_shape(spec, target)) {}
 
-    /// Returns the schedule of the nearest point. A spec with `invariant` has none: its schedule may not depend on rows.
+    /// True if the tables are about such problems.
+    bool is_in_tables() const { return !operands_.reductions().empty() && !spec_.has_per_slice(); }
+
+    /// Returns the schedule of the nearest point that is near enough.
     std::optional<Schedule> from_points(const PointSet& points) const {
-        if (spec_.invariant) return std::nullopt;
-        const auto found = find_in_points(points, spec_, target_, operands_, fit_, trusted_distance, 1);
+        constexpr double same_problem = 0.1;
+        if (is_in_tables() && spec_.invariant) return std::nullopt;
+        const double farthest = is_in_tables() ? same_problem : std::numeric_limits<double>::infinity();
+        const auto found = find_in_points(points, spec_, target_, operands_, fit_, farthest, 1);
         if (found.empty()) return std::nullopt;
         reasons_.note([&] { return found.front().reason; });
         return found.front().schedule;
@@ -63,21 +68,17 @@ class Search {
         CudaSchedule measured = found.schedule;
         measured.vector_width = shape_.loaded_width();
         limit_staging(measured, shape_, target_);
-        if (operands_.reductions().empty()) measured.pace = 0;
-        fit_slices(measured);
         if (CudaSchedule s = measured; fit_.make_comfortable(s)) {
             reasons_.note([&] { return describe(*found.family, *found.row); });
             return s;
         }
-        if (const auto shorter = with_fewer_vectors(measured)) {
-            reasons_.note([&] { return "fewer vectors a thread than " + describe(*found.family, *found.row); });
-            return *shorter;
-        }
+        return without_measurements();
+    }
+
+    /// Returns a schedule in which a row fits, or that reads rows twice.
+    CudaSchedule without_measurements() const {
         if (const auto other = other_rows()) {
-            reasons_.note([&] {
-                return "the fewest blocks, then vectors a thread, in which a row fits; not as measured for " +
-                       describe(*found.family, *found.row);
-            });
+            reasons_.note([] { return std::string("the fewest blocks, then vectors a thread, in which a row fits"); });
             return *other;
         }
         reasons_.note([] { return std::string("rows that fit no cluster"); });
@@ -90,7 +91,6 @@ class Search {
         CudaSchedule adapted = s;
         const std::vector<std::string> lines = follow_tables(adapted);
         if (shape_.is_wide_and_shifted()) take_fewer_rows_at_a_time(adapted);
-        fit_slices(adapted);
         if (!fit_.is_comfortable(adapted)) return;
         s = adapted;
         for (const std::string& line : lines) reasons_.note([&] { return line; });
@@ -101,7 +101,7 @@ class Search {
     /// groups would have a single turn (NOTES N-705).
     int64_t row_groups(const CudaSchedule& s) const {
         const int64_t most = cuda_row_groups(spec_, target_, s);
-        if (!rows_ || s.form != CudaForm::rows || operands_.reductions().empty() || spec_.has_per_slice()) return most;
+        if (!rows_ || s.form != CudaForm::rows) return most;
         if (*rows_ <= 2 && !shape_.is_wide_and_shifted()) return 1;
         const int64_t turns = divide_up(*rows_, s.rows_per_block), usual = divide_up(turns, most);
         const bool has_many_partials = usual == 1 && turns > 2 * int64_t{target_.cuda.sm_count};
@@ -119,8 +119,7 @@ class Search {
     /// gain (NOTES N-706).
     void shorten_pipeline(CudaSchedule& s, int64_t row_groups) const {
         constexpr int64_t most_turns = 5, narrow = 64, wide = 257;
-        if (!rows_ || *rows_ * 5 <= target_.cuda.sm_count || operands_.reductions().empty() || spec_.has_per_slice())
-            return;
+        if (!rows_ || *rows_ * 5 <= target_.cuda.sm_count) return;
         if (s.form != CudaForm::rows || s.staging != CudaStaging::async) return;
         const int64_t rows_of_turn = row_groups * s.rows_per_block;
         if (shape_.vectors <= narrow && *rows_ <= rows_of_turn) return;
@@ -130,35 +129,6 @@ class Search {
         if (s.pipeline_depth <= enough || *rows_ > most_turns * rows_of_turn) return;
         s.pipeline_depth = enough;
         reasons_.note([&] { return fmt::format("pipeline_depth={}: at most five turns of a row group", enough); });
-    }
-
-    /// Lets blocks end early where nothing is summed over the rows; the table's lines for several matrices assume sums
-    /// (NOTES N-703).
-    void let_blocks_end(CudaSchedule& s) const {
-        constexpr Range gain = {65, 512};
-        constexpr int64_t few = 20;
-        if (!operands_.reductions().empty() || s.form != CudaForm::rows || s.cluster > 1) return;
-        if (s.staging == CudaStaging::registers || shape_.is_wide_and_shifted()) return;
-        if (shape_.forward_like) {
-            if (!spec_.has_per_slice() || shape_.vectors >= gain.from) return;
-            s.rows_per_team = s.pipeline_depth;
-        } else {
-            if (!gain.contains(shape_.vectors) || spec_.has_per_slice()) return;
-            if (rows_ && *rows_ <= few * target_.cuda.sm_count) return;
-            CudaSchedule ended = s;
-            ended.staging = CudaStaging::async;
-            ended.pipeline_depth = ended.rows_per_team = 2;
-            if (!fit_.is_legal(ended)) return;
-            s = ended;
-        }
-        reasons_.note([] { return std::string("rows_per_team: without column sums, a block ends early"); });
-    }
-
-    /// Limits the stages to the rows of a team (NOTES N-706).
-    void drop_idle_stages(CudaSchedule& s, int64_t row_groups) const {
-        if (!rows_ || !shape_.forward_like || s.staging == CudaStaging::registers || spec_.has_per_slice()) return;
-        const int64_t turns = divide_up(*rows_, row_groups * s.rows_per_block);
-        s.pipeline_depth = static_cast<int>(std::min<int64_t>(s.pipeline_depth, std::max<int64_t>(turns, 2)));
     }
 
     void drop_pace_of_short_launch(CudaSchedule& s) const {
@@ -174,29 +144,12 @@ class Search {
     }
 
   private:
-    /// Handles slices whose parts are too short for many rows at a time or for a pipeline: takes one row at a time, in
-    /// as many blocks as fit, which work on different parts at the same time.
-    void fit_slices(CudaSchedule& s) const {
-        constexpr int64_t least_steps = 32, most_threads = 512, threads_of_processor = 1536;
-        if (!spec_.has_per_slice() || !spec_.rows || *spec_.rows >= least_steps * s.rows_per_block) return;
-        if (spec_.invariant) return;  // the threads of a row decide the order of its sums
-        if (shape_.is_wide_and_shifted() || s.form != CudaForm::rows) return;
-        s.pace = 0;
-        const int64_t threads = round_up(shape_.vectors_of_block(s.cluster), 32);
-        if (threads > most_threads) return;
-        s.threads_per_row = static_cast<int>(threads);
-        s.rows_per_block = 1;
-        s.column_memory = CudaMemory::registers;
-        s.blocks_per_sm = static_cast<int>(std::min<int64_t>(threads_of_processor / threads, 32));
-        fit_.make_comfortable(s);
-    }
-
     /// Returns the lines that were applied, if reasons are wanted.
     std::vector<std::string> follow_tables(CudaSchedule& s) const {
         std::vector<std::string> lines;
         for (const CudaAdaptations& table : cuda_adaptations()) {
             const CudaAdaptation* line = line_for(table, s);
-            if (line == nullptr || (shape_.forward_like && !table.is_for_forward_like)) continue;
+            if (line == nullptr) continue;
             if (shape_.is_wide_and_shifted() != table.is_for_shifted) continue;
             s = changed(s, line->change);
             if (reasons_.are_wanted()) lines.push_back(describe(table, *line));
@@ -236,7 +189,6 @@ class Search {
             s.row_memory = CudaMemory::registers;  // shared memory was for rows because columns used none
         if (s.staging != CudaStaging::registers && s.row_memory == CudaMemory::global)
             s.row_memory = s.column_memory = CudaMemory::registers;
-        s.rows_per_team = s.cluster > 1 ? 0 : change.rows_per_team.value_or(s.rows_per_team);
         s.threads_per_row = count_threads(change.threads, shape_, s);
         if (change.shrink_to_fit) {
             limit_staging(s, shape_, target_);
@@ -259,14 +211,6 @@ class Search {
             s.rows_per_block /= 2;
             s.threads_per_row *= 2;
         }
-    }
-
-    /// Doubles the threads for rows of one matrix, since f16 values stay unpacked in registers and take more of them.
-    std::optional<CudaSchedule> with_fewer_vectors(CudaSchedule s) const {
-        if (!shape_.forward_like || s.rows_per_block > 1) return std::nullopt;
-        s.threads_per_row *= 2;
-        if (s.threads_per_row > 1024) return std::nullopt;
-        return fit_.make_comfortable(s) ? std::optional(s) : std::nullopt;
     }
 
     /// Returns a schedule for rows without a line in the table: the fewest blocks, then the fewest vectors a thread, in
@@ -348,14 +292,16 @@ std::vector<Schedule> cuda_schedules_of_points(const Spec& spec, const Target& t
 Schedule heuristic_cuda(const Spec& spec, const Target& target, const PointSet& points, Reasons reasons) {
     const Search search(spec, target, reasons);
     if (const auto schedule = search.from_points(points)) return *schedule;
+    if (!search.is_in_tables()) {
+        const CudaSchedule s = search.without_measurements();
+        return {.row_groups = cuda_row_groups(spec, target, s), .device = s};
+    }
     CudaSchedule s = search.best();
     if (s.form == CudaForm::rows && !spec.invariant) search.adapt_to_rows(s);
     search.drop_pace_of_short_launch(s);
     const int64_t row_groups = search.row_groups(s);
     if (row_groups == 1) s.pace = 0;
     search.shorten_pipeline(s, row_groups);
-    search.let_blocks_end(s);
-    search.drop_idle_stages(s, row_groups);
     return {.row_groups = row_groups, .device = s};
 }
 

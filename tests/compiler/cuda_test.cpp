@@ -28,7 +28,7 @@ std::string reason(const char* spec, const char* schedule, const char* target = 
 }
 
 /// The tables' choice: an H200 has no points.
-Schedule chosen(const char* spec, const char* target = "sm_90 l2=62914560") {
+Schedule chosen(const char* spec, const char* target = "sm_90 l2=57000000") {
     return heuristic(*parse_spec(spec), *parse_target(target));
 }
 
@@ -107,26 +107,6 @@ TEST_CASE("the heuristic takes the measured winners") {
     CHECK(cuda("rmsnorm cols=65536 x=bf16").cluster == 8);
     CHECK(cuda("layernorm cols=4000000 x=bf16").form == CudaForm::two_pass);
     CHECK(std::get<CudaSchedule>(chosen("layernorm cols=65536 x=bf16", "sm_80").device).form == CudaForm::two_pass);
-}
-
-TEST_CASE("without column sums blocks take few rows, unless the launch is short or threads are shared by many rows") {
-    const auto cuda = [](const char* spec) { return std::get<CudaSchedule>(chosen(spec).device); };
-    CHECK(cuda("rmsnorm pass=forward cols=3072 x=bf16").rows_per_team == 2);
-    CHECK(cuda("rmsnorm pass=forward cols=4096 x=bf16 residual=bf16").rows_per_team == 2);
-    CHECK(cuda("layernorm cols=4096 x=bf16 out=dx").rows_per_team == 2);
-    CHECK(cuda("layernorm cols=4096 x=bf16").rows_per_team == 0);
-    CHECK(cuda("rmsnorm pass=forward rows=2048 cols=4096 x=bf16").rows_per_team == 0);
-    CHECK(cuda("rmsnorm pass=forward cols=65536 x=bf16").rows_per_team == 1);
-    CHECK(cuda("layernorm pass=forward cols=65536 x=bf16").rows_per_team == 0);
-    CHECK(cuda("rmsnorm pass=forward cols=4097 x=bf16").rows_per_team == 0);
-    CHECK(cuda("rmsnorm pass=forward cols=128 x=bf16").rows_per_team == 1);
-    CHECK(cuda("rmsnorm pass=forward cols=256 x=bf16").rows_per_team == 0);
-    CHECK(cuda("rmsnorm pass=forward slices=16 cols=128 x=bf16 per_slice=gamma").rows_per_team > 0);
-    const CudaSchedule reread = cuda("rmsnorm pass=forward cols=8192 x=bf16");
-    CHECK(reread.row_memory == CudaMemory::global);
-    CHECK(reread.column_memory == CudaMemory::global);
-    CHECK(reread.rows_per_team == 1);
-    CHECK(cuda("rmsnorm pass=forward rows=300 cols=8192 x=bf16").row_memory == CudaMemory::registers);
 }
 
 TEST_CASE("the heuristic is legal for every spec on every target") {
