@@ -31,8 +31,12 @@ bool CudaFit::is_comfortable(const CudaSchedule& s) const {
 /// Returns the registers that ptxas needs in addition to data and work: 20 for addresses and counters, more with many
 /// vectors a thread, for functions of elements, whose instructions overlap, and for some targets (NOTES N-709).
 int64_t CudaFit::other_registers(const plan::PlannedPath& planned) const {
-    constexpr int64_t functions = 16;
+    constexpr int64_t functions = 16, before_sm_90 = 24, many_steps = 36;
     int64_t others = planned.steps > 4 ? 40 : 20;
+    if (!shape_.is_in_tables) {  // the schedules of points are of more kinds than those of the tables
+        if (target_.cuda.sm < 90) others += before_sm_90;
+        if (planned.steps >= 7) others += many_steps;
+    }
     if (kept_elements_ > 0) others += functions;
     if (target_.cuda.sm >= 100 && shape_.shifted) others = std::max<int64_t>(others, 36);
     if (target_.cuda.sm < 90 && shape_.shifted) others = std::max<int64_t>(others, 28);

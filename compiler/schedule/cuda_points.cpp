@@ -181,7 +181,8 @@ std::vector<CudaFromPoint> find_in_points(const PointSet& points, const Spec& sp
                     std::max(idle_lanes(spec.cols, s) - idle_lanes(each.features().cols, each.schedule()), 0.0);
         }
         if (cost >= farthest || s.threads_per_row > 1024) continue;
-        if (!fit.is_comfortable(s)) {
+        const bool is_measured = each.distance == 0 && schedule == each.point().schedule;
+        if (is_measured ? !fit.is_legal(s) : !fit.is_comfortable(s)) {
             if (!fit.make_comfortable(s)) continue;
             schedule.row_groups = std::min(schedule.row_groups, cuda_row_groups(spec, target, s));
         }

@@ -77,6 +77,7 @@ CudaShape find_cuda_shape(const Spec& spec, const Target& target) {
     shape.vectors = shape.shifted ? plan::vectors_of_row(spec.cols, shape.width) : divide_up(spec.cols, shape.width);
     shape.aligned = shape.loaded_width() * least == 16;
     shape.copyable = shape.loaded_width() * least >= 4;
+    shape.is_in_tables = !operands.reductions().empty() && !spec.has_per_slice();
     shape.two_sums = operands.column_outputs().size() >= 2;
     shape.forward_like = operands.matrices().size() == 1 && operands.reductions().empty();
     shape.wide_columns = std::ranges::any_of(operands.columns(), [&](const Operand& c) { return c.bytes() > most; });

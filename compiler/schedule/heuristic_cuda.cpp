@@ -49,8 +49,7 @@ class Search {
           operands_(spec),
           shape_(find_cuda_shape(spec, target)) {}
 
-    /// True if the tables are about such problems.
-    bool is_in_tables() const { return !operands_.reductions().empty() && !spec_.has_per_slice(); }
+    bool is_in_tables() const { return shape_.is_in_tables; }
 
     /// Returns the schedule of the nearest point that is near enough.
     std::optional<Schedule> from_points(const PointSet& points) const {

@@ -111,6 +111,23 @@ constexpr const char* every_function =
 
 /// Specs whose number of rows changes the schedule, and rows wider or odder than those above.
 constexpr const char* specs_with_rows[] = {
+    "layernorm cols=16385 x=f32 out=dx",
+    "layernorm pass=forward cols=16384 x=f64 gamma=f64",
+    "layernorm pass=forward rows=2 cols=13568 x=bf16 residual=bf16",
+    "layernorm rows=79 cols=10815 x=bf16 out=dx",
+    "layernorm slices=8 rows=1 cols=14873 x=f16 per_slice=gamma,beta gamma_offset=1",
+    "rmsnorm pass=forward cols=262144 x=bf16",
+    "layernorm pass=forward rows=179 cols=8512 x=bf16",
+    "layernorm pass=forward slices=32 rows=6 cols=8896 x=bf16 per_slice=gamma,beta gamma_offset=1",
+    "layernorm pass=forward rows=45 cols=640 x=bf16",
+    "layernorm rows=40486 cols=448 out=dx",
+    "layernorm pass=forward slices=16 rows=36 cols=64 x=f16 per_slice=gamma,beta gamma_offset=1",
+    "layernorm pass=forward rows=250965 cols=1216 x=bf16",
+    "layernorm pass=forward rows=13 cols=832 x=bf16 residual=bf16",
+    "layernorm pass=forward slices=8 rows=1 cols=1792 x=bf16 per_slice=gamma,beta gamma_offset=1",
+    "rmsnorm pass=forward rows=1482 cols=12619 x=f16",
+    "rmsnorm pass=forward rows=6 cols=6656 residual=f32",
+    "layernorm pass=forward rows=179 cols=8512 x=bf16",
     "layernorm rows=1 cols=8192 x=bf16",
     "layernorm rows=2048 cols=512 x=bf16",
     "layernorm rows=4096 cols=2048 x=f16",
