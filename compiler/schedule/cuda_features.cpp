@@ -105,4 +105,31 @@ double distance(const CudaFeatures& a, const CudaFeatures& b) {
            tensors_distance(a, b) + slices_distance(a, b);
 }
 
+CudaGlance glance(std::string_view spec) {
+    const auto value = [&](std::string_view key) {
+        const size_t at = spec.find(key);
+        return at == spec.npos ? std::string_view() : text::first_word(spec.substr(at + key.size()));
+    };
+    const auto contains = [](std::string_view text, std::string_view part) { return text.find(part) != text.npos; };
+    const auto cols = text::parse_int(value(" cols="), 1, INT64_MAX / 8);
+    const std::string_view x = value(" x="), out = value(" out=");
+    const int64_t bytes = x == "f64" ? 8 : x.empty() || x == "f32" ? 4 : 2;
+    const bool is_layer = spec.starts_with("layernorm ") || spec.starts_with("rmsnorm ");
+    const bool sums = out.empty() ? !contains(spec, " pass=forward")
+                                  : contains(out, "dgamma") || contains(out, "dbeta") || contains(out, "amax");
+    using enum CudaGlance::Kind;
+    return {!is_layer ? formula : sums ? has_sums : has_none, std::ilogb((cols ? *cols : 1) * bytes)};
+}
+
+CudaGlance glance(const CudaFeatures& f) {
+    using enum CudaGlance::Kind;
+    return {f.formula != 0 ? formula : f.reduces ? has_sums : has_none, std::ilogb(f.cols * f.element_bytes)};
+}
+
+double least_distance(const CudaGlance& a, const CudaGlance& b) {
+    const bool has_formula = a.kind == CudaGlance::Kind::formula || b.kind == CudaGlance::Kind::formula;
+    const double kinds = a.kind == b.kind ? 0 : has_formula ? weight.formula : weight.reduces;
+    return kinds + weight.vectors * std::max(std::abs(a.octave - b.octave) - 1, 0);
+}
+
 }  // namespace normjit::schedule

@@ -6,7 +6,9 @@
 #include "normjit/spec.h"
 #include "normjit/target.h"
 
+#include <compare>
 #include <cstdint>
+#include <string_view>
 
 namespace normjit::schedule {
 
@@ -36,5 +38,18 @@ CudaFeatures cuda_features(const Spec& spec, const OperandList& operands, const 
 
 /// Returns how different two problems are; 0 if the same schedule should be the fastest.
 double distance(const CudaFeatures& a, const CudaFeatures& b);
+
+/// As much as a look at a problem's text tells, which takes a hundredth of the time of parsing it.
+struct CudaGlance {
+    enum class Kind { has_sums, has_none, formula };
+    Kind kind = Kind::has_sums;
+    int octave = 0;  ///< the logarithm of a row's bytes, rounded down
+    auto operator<=>(const CudaGlance&) const = default;
+};
+CudaGlance glance(std::string_view spec);
+CudaGlance glance(const CudaFeatures& features);
+
+/// Returns what distance() of two such problems is at least.
+double least_distance(const CudaGlance& a, const CudaGlance& b);
 
 }  // namespace normjit::schedule

@@ -39,28 +39,44 @@ double device_distance(const CudaTarget& a, const CudaTarget& b) {
 /// A point, and how little it tells about a problem on a target.
 struct Near {
     const PointSet::Source* source;
-    size_t place;
+    const PointSet::Source::CudaPoint* found;
     double distance;
 
-    const Point& point() const { return source->file.points[place]; }
-    const CudaFeatures& features() const { return source->cuda[place].features; }
+    const Point& point() const { return found->point; }
+    const CudaFeatures& features() const { return found->features; }
     const CudaSchedule& schedule() const { return std::get<CudaSchedule>(point().schedule.device); }
 };
 
 /// Returns the points nearer than `farthest`, the nearest first.
 std::vector<Near> near_points(const PointSet& points, const CudaFeatures& features, const Target& target,
                               double farthest) {
+    const CudaGlance here = glance(features);
     std::vector<Near> near;
     for (const auto& source : points.sources()) {
-        if (!source->file.target.is_cuda()) continue;
-        const double of_device = device_distance(source->file.target.cuda, target.cuda);
-        for (size_t i = 0; of_device < farthest && i < source->cuda.size(); ++i) {
-            const double each = of_device + distance(source->cuda[i].features, features);
-            if (each < farthest) near.push_back({source.get(), i, each});
+        const double of_device = device_distance(source->target.cuda, target.cuda);
+        for (const auto& [there, block] : source->cuda) {
+            if (of_device + least_distance(here, there) >= farthest) continue;
+            for (const auto& point : block.points(source->target)) {
+                const double each = of_device + distance(point.features, features);
+                if (each < farthest) near.push_back({source.get(), &point, each});
+            }
         }
     }
     std::ranges::stable_sort(near, {}, &Near::distance);
     return near;
+}
+
+/// Returns at least `count` of the nearest points, if there are so many nearer than `farthest`, the nearest first.
+std::vector<Near> nearest_points(const PointSet& points, const CudaFeatures& features, const Target& target,
+                                 double farthest, size_t count) {
+    double nearest_device = farthest;
+    for (const auto& source : points.sources())
+        nearest_device = std::min(nearest_device, device_distance(source->target.cuda, target.cuda));
+    for (double radius = nearest_device + 1; radius < std::min(farthest, nearest_device + 8); radius += 0.5) {
+        std::vector<Near> near = near_points(points, features, target, radius);
+        if (near.size() >= count) return near;
+    }
+    return near_points(points, features, target, farthest);
 }
 
 /// Returns the vectors of a row, or of a block's share of it.
@@ -133,8 +149,7 @@ class Scaling {
     /// Returns as many row groups as run at once, or so few that each has as many turns, in proportion, as the point's.
     int64_t row_groups(const Near& near, const CudaSchedule& s) const {
         const int64_t most = cuda_row_groups(spec_, target_, s);
-        const int64_t groups_there = near.point().schedule.row_groups,
-                      most_there = near.source->cuda[near.place].most_groups;
+        const int64_t groups_there = near.point().schedule.row_groups, most_there = near.found->most_groups;
         const auto rows = spec_.all_rows(), rows_there = near.point().spec.all_rows();
         if (groups_there >= most_there || !rows) return most;
         if (groups_there == 1 && *rows <= *rows_there) return 1;
@@ -169,8 +184,9 @@ std::vector<CudaFromPoint> find_in_points(const PointSet& points, const Spec& sp
         const Near* near;
         double cost;
     };
-    std::vector<Found> found;  // the cheapest first
-    const std::vector<Near> near = near_points(points, features, target, farthest);
+    std::vector<Found> found;    // the cheapest first
+    constexpr size_t spare = 3;  // which may not fit
+    const std::vector<Near> near = nearest_points(points, features, target, farthest, count + spare);
     for (const Near& each : near) {
         if (found.size() == count && each.distance >= found.back().cost) break;
         Schedule schedule = scaled(each);

@@ -105,32 +105,49 @@ std::string to_text(const PointFile& file) {
         device_word, file.device, target_word, to_text(file.target), fmt::join(lines, ""));
 }
 
-PointSet::Source::Source(PointFile of, std::string called) : file(std::move(of)), name(std::move(called)) {
-    if (!file.target.is_cuda()) return;
-    for (const Point& point : file.points) {
-        const Spec spec = kernel_spec(point.spec);
-        cuda.push_back({schedule::cuda_features(spec, OperandList(spec), file.target),
-                        schedule::cuda_row_groups(spec, file.target, std::get<CudaSchedule>(point.schedule.device))});
+PointSet::Source::Source(std::string called, std::string of) : name(std::move(called)), text(std::move(of)) {
+    bool has_target = false;
+    for (std::string_view line : text::split(text, '\n')) {
+        line = text::trim(line);
+        if (line.empty() || line.front() == '#') continue;
+        if (has_target) {
+            cuda[schedule::glance(line)].add(line);
+        } else if (text::first_word(line) == target_word) {
+            target = *parse_target(text::trim(line.substr(target_word.size())));
+            if (!target.is_cuda()) return;
+            has_target = true;
+        }
     }
 }
 
-void PointSet::add(PointFile file, std::string source) {
-    sources_.insert(sources_.begin(), std::make_shared<const Source>(std::move(file), std::move(source)));
+const std::vector<PointSet::Source::CudaPoint>& PointSet::Source::CudaBlock::points(const Target& target) const {
+    std::call_once(parsed_, [&] {
+        for (const std::string_view line : lines_) {
+            Point point = *parse_point(line, target);
+            const Spec spec = kernel_spec(point.spec);
+            points_.push_back({std::move(point), schedule::cuda_features(spec, OperandList(spec), target), 0});
+            const auto& s = std::get<CudaSchedule>(points_.back().point.schedule.device);
+            points_.back().most_groups = schedule::cuda_row_groups(spec, target, s);
+        }
+    });
+    return points_;
 }
 
-std::vector<const PointFile*> PointSet::files() const {
-    std::vector<const PointFile*> files;
-    for (const auto& source : sources_) files.push_back(&source->file);
+void PointSet::add(const PointFile& file, std::string source) {
+    sources_.insert(sources_.begin(), std::make_shared<const Source>(std::move(source), to_text(file)));
+}
+
+std::vector<PointFile> PointSet::files() const {
+    std::vector<PointFile> files;
+    for (const auto& source : sources_) files.push_back(*parse_points(source->text));
     return files;
 }
 
 const PointSet& PointSet::shipped() {
     static const PointSet points = [] {
         PointSet all;
-        for (const schedule::ShippedPoints& each : schedule::shipped_points()) {
-            auto file = parse_points(each.text);
-            if (file.ok()) all.add(*std::move(file), std::string(each.name));
-        }
+        for (const schedule::ShippedPoints& each : schedule::shipped_points())
+            all.sources_.push_back(std::make_shared<const Source>(std::string(each.name), std::string(each.text)));
         return all;
     }();
     return points;

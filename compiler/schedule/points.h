@@ -7,6 +7,8 @@
 #include "normjit/points.h"
 
 #include <cstdint>
+#include <map>
+#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
@@ -14,17 +16,32 @@
 
 namespace normjit {
 
+/// A file. Its points are parsed when a search first comes near them.
 struct PointSet::Source {
-    Source(PointFile of, std::string called);
+    /// `text`: of a file without errors.
+    Source(std::string called, std::string of);
 
     /// What searches need of a point of a GPU.
     struct CudaPoint {
+        Point point;
         schedule::CudaFeatures features;
         int64_t most_groups;  ///< how many row groups of its schedule run at once
     };
-    PointFile file;
-    std::string name;             ///< "h100.txt"
-    std::vector<CudaPoint> cuda;  ///< of each point, if the device is a GPU
+    /// The points that look alike at a glance. Any thread may ask for them.
+    class CudaBlock {
+      public:
+        const std::vector<CudaPoint>& points(const Target& target) const;
+        void add(std::string_view line) { lines_.push_back(line); }
+
+      private:
+        std::vector<std::string_view> lines_;
+        mutable std::once_flag parsed_;
+        mutable std::vector<CudaPoint> points_;
+    };
+    const std::string name;  ///< "h100.txt"
+    const std::string text;
+    Target target;
+    std::map<schedule::CudaGlance, CudaBlock> cuda;  ///< empty if the device is no GPU
 };
 
 namespace schedule {

@@ -30,7 +30,7 @@ Advisor::Advisor(DeviceClass device, const EngineOptions& options, const Environ
             auto file = parse_points(*text);
             if (file) {
                 if (!points) points = PointSet::shipped();
-                points->add(*std::move(file), path);
+                points->add(*file, path);
             } else {
                 warn(fmt::format("{}: {}; its points are not used", path, file.status().message()));
             }

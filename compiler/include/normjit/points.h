@@ -40,18 +40,19 @@ Expected<PointFile> parse_points(std::string_view text);
 /// Returns a text that parse_points() reads back as an equal file, its points sorted by their specs' texts.
 std::string to_text(const PointFile& file);
 
-/// The points that heuristics consult, of any number of files. Immutable once it is shared; copies are cheap.
+/// The points that heuristics consult, of any number of files. Immutable once it is shared; copies are cheap. A point is
+/// parsed when a heuristic first comes near it.
 class PointSet {
   public:
-    /// Returns the points in the library, compiler/schedule/points. They are read when they are first needed.
+    /// Returns the points in the library, compiler/schedule/points.
     static const PointSet& shipped();
 
     /// Adds a file. Its points precede those of earlier files about the same problem and device. `source` names it in
     /// reasons.
-    void add(PointFile file, std::string source);
+    void add(const PointFile& file, std::string source);
 
-    /// Returns all files, the one added last first. They live as long as this object or a copy.
-    std::vector<const PointFile*> files() const;
+    /// Returns all files, the one added last first.
+    std::vector<PointFile> files() const;
 
     struct Source;
     std::span<const std::shared_ptr<const Source>> sources() const { return sources_; }

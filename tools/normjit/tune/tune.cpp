@@ -98,9 +98,9 @@ Status keep_shard(const std::string& shard, std::vector<Spec>& specs) {
 /// Returns the problems of the library's points for GPUs, or those for CPUs.
 std::vector<Spec> problems_of_points(bool for_gpus) {
     std::vector<Spec> specs;
-    for (const PointFile* file : PointSet::shipped().files()) {
-        if (file->target.is_cuda() != for_gpus) continue;
-        for (const Point& point : file->points) {
+    for (const PointFile& file : PointSet::shipped().files()) {
+        if (file.target.is_cuda() != for_gpus) continue;
+        for (const Point& point : file.points) {
             if (std::find(specs.begin(), specs.end(), point.spec) == specs.end()) specs.push_back(point.spec);
         }
     }
