@@ -121,16 +121,17 @@ PointSet::Source::Source(std::string called, std::string of) : name(std::move(ca
 }
 
 const std::vector<PointSet::Source::CudaPoint>& PointSet::Source::CudaBlock::points(const Target& target) const {
-    std::call_once(parsed_, [&] {
-        for (const std::string_view line : lines_) {
-            Point point = *parse_point(line, target);
-            const Spec spec = kernel_spec(point.spec);
-            points_.push_back({std::move(point), schedule::cuda_features(spec, OperandList(spec), target), 0});
-            const auto& s = std::get<CudaSchedule>(points_.back().point.schedule.device);
-            points_.back().most_groups = schedule::cuda_row_groups(spec, target, s);
-        }
-    });
-    return points_;
+    if (const auto* points = points_.load()) return *points;
+    auto parsed = std::make_unique<std::vector<CudaPoint>>();
+    for (const std::string_view line : lines_) {
+        Point point = *parse_point(line, target);
+        const Spec spec = kernel_spec(point.spec);
+        const int64_t most = schedule::cuda_row_groups(spec, target, std::get<CudaSchedule>(point.schedule.device));
+        parsed->push_back({std::move(point), schedule::cuda_features(spec, OperandList(spec), target), most});
+    }
+    const std::vector<CudaPoint>* others = nullptr;
+    if (points_.compare_exchange_strong(others, parsed.get())) return *parsed.release();
+    return *others;  // which another thread parsed meanwhile
 }
 
 void PointSet::add(const PointFile& file, std::string source) {

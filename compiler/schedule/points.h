@@ -6,9 +6,9 @@
 
 #include "normjit/points.h"
 
+#include <atomic>
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
@@ -30,13 +30,17 @@ struct PointSet::Source {
     /// The points that look alike at a glance. Any thread may ask for them.
     class CudaBlock {
       public:
-        const std::vector<CudaPoint>& points(const Target& target) const;
+        CudaBlock() = default;
+        ~CudaBlock() { delete points_.load(); }
+        CudaBlock(const CudaBlock&) = delete;
+        CudaBlock& operator=(const CudaBlock&) = delete;
+
         void add(std::string_view line) { lines_.push_back(line); }
+        const std::vector<CudaPoint>& points(const Target& target) const;
 
       private:
         std::vector<std::string_view> lines_;
-        mutable std::once_flag parsed_;
-        mutable std::vector<CudaPoint> points_;
+        mutable std::atomic<const std::vector<CudaPoint>*> points_ = nullptr;
     };
     const std::string name;  ///< "h100.txt"
     const std::string text;
