@@ -39,8 +39,9 @@ endfunction()
 
 headers_of(runtime runtime_headers)
 forbid(compiler "${runtime_headers}|^(runtime|tools|tests)/" "the compiler does not know the layers above it")
-forbid(compiler "^(thread|mutex|shared_mutex|condition_variable|future|atomic|fstream|filesystem|iostream)$"
+forbid(compiler "^(thread|mutex|shared_mutex|condition_variable|future|fstream|filesystem|iostream)$"
   "the compiler knows no threads and no files")
+forbid(compiler "^atomic$" "only the points in the library are shared by threads" "schedule/points\\.h")
 forbid(compiler "^(unistd|pthread|stdio)\\.h$|^sys/|^(cuda|nvrtc)\\.h$" "the compiler knows no system and no driver")
 forbid(compiler "^(dlfcn|glob)\\.h$" "only NVRTC and LLVM are opened, by the sources of their libraries"
   "(cuda/nvrtc_library|llvm/library)\\.cpp")
