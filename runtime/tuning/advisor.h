@@ -15,7 +15,7 @@
 
 namespace normjit::tuning {
 
-/// Returns the records in the library that apply to targets of this kind.
+/// Returns the records in the library for CPUs. For GPUs there are none, but points: normjit/points.h.
 std::string_view shipped_records(const Target& target);
 
 class Advisor {

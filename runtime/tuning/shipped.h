@@ -8,7 +8,7 @@
 namespace normjit::tuning {
 
 struct Shipped {
-    std::string_view name;  ///< name: the file's, cuda_... or cpu_...
+    std::string_view name;  ///< "cpu_records.jsonl"
     std::string_view text;
 };
 

@@ -97,24 +97,23 @@ TEST_CASE("records of another device, or with garbage in between, only cause a w
           std::vector<std::string>{path + ":2: not a record: no JSON at column 1; the line is ignored"});
 }
 
-TEST_CASE("the shipped files contain records, of the kind of device in their names") {
-    for (const char* target : {"x86-64-avx512", "sm_90"}) {
-        const std::string_view text = tuning::shipped_records(*parse_target(target));
-        TuningRecords records, unread;
-        CHECK(records.add(text, "shipped").empty());
-        unread.add_unread(text, "shipped");  // as an engine does
-        std::istringstream lines{std::string(text)};
-        for (std::string line; std::getline(lines, line);) {
-            if (line.empty() || line.front() == '#') continue;
-            const TuningRecord record = *parse_record(line);
-            const ChosenSchedule chosen = unread.find(record.spec, record.device);
-            CHECK(chosen.tier == TuningTier::exact);
-            CHECK(chosen.reason == records.find(record.spec, record.device).reason);
-        }
-        CHECK(unread.size() == records.size());
+TEST_CASE("the shipped records are those of CPUs, and each is found") {
+    const std::string_view text = tuning::shipped_records(*parse_target("x86-64-avx512"));
+    TuningRecords records, unread;
+    CHECK(records.add(text, "shipped").empty());
+    CHECK(records.size() > 0);
+    unread.add_unread(text, "shipped");  // as an engine does
+    std::istringstream lines{std::string(text)};
+    for (std::string line; std::getline(lines, line);) {
+        if (line.empty() || line.front() == '#') continue;
+        const TuningRecord record = *parse_record(line);
+        const ChosenSchedule chosen = unread.find(record.spec, record.device);
+        CHECK(chosen.tier == TuningTier::exact);
+        CHECK(chosen.reason == records.find(record.spec, record.device).reason);
     }
-    CHECK(tuning::shipped_records(*parse_target("sm_90")).find("x86-64") == std::string_view::npos);
-    CHECK(tuning::shipped_records(*parse_target("x86-64-avx512")).find("sm_") == std::string_view::npos);
+    CHECK(unread.size() == records.size());
+    CHECK(text.find("sm_") == std::string_view::npos);
+    CHECK(tuning::shipped_records(*parse_target("sm_90")).empty());
 }
 
 TEST_CASE("requested specs are captured once, whoever asks") {
