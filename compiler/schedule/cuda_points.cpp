@@ -210,8 +210,11 @@ std::vector<CudaFromPoint> find_in_points(const PointSet& points, const Spec& sp
     }
     std::vector<CudaFromPoint> schedules;
     for (const Found& each : found) {
+        const PointSet::Source& source = *each.near->source;
+        const bool is_alike = device_distance(source.target.cuda, target.cuda) == 0;
         schedules.push_back({each.schedule, each.near->distance,
-                             fmt::format("point of {}, distance {:.2f}: {}", each.near->source->name,
+                             fmt::format("point of {}{}, distance {:.2f}: {}", source.name,
+                                         is_alike ? "" : fmt::format(" ({}, as this GPU has none)", source.device),
                                          each.near->distance, to_text(each.near->point().spec))});
     }
     return schedules;

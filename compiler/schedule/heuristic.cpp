@@ -25,8 +25,12 @@ Schedule heuristic(const Spec& spec, const Target& target, const PointSet& point
 }
 
 std::vector<std::string> heuristic_reasons(const Spec& spec, const Target& target) {
+    return heuristic_reasons(spec, target, PointSet::shipped());
+}
+
+std::vector<std::string> heuristic_reasons(const Spec& spec, const Target& target, const PointSet& points) {
     std::vector<std::string> reasons;
-    choose(spec, target, nullptr, schedule::Reasons(reasons));
+    choose(spec, target, &points, schedule::Reasons(reasons));
     return reasons;
 }
 

@@ -112,6 +112,8 @@ PointSet::Source::Source(std::string called, std::string of) : name(std::move(ca
         if (line.empty() || line.front() == '#') continue;
         if (has_target) {
             cuda[schedule::glance(line)].add(line);
+        } else if (text::first_word(line) == device_word) {
+            device = text::trim(line.substr(device_word.size()));
         } else if (text::first_word(line) == target_word) {
             target = *parse_target(text::trim(line.substr(target_word.size())));
             if (!target.is_cuda()) return;

@@ -44,6 +44,7 @@ struct PointSet::Source {
     };
     const std::string name;  ///< "h100.txt"
     const std::string text;
+    std::string device;  ///< "NVIDIA H100 80GB HBM3"
     Target target;
     std::map<schedule::CudaGlance, CudaBlock> cuda;  ///< empty if the device is no GPU
 };

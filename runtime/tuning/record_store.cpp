@@ -104,6 +104,10 @@ struct TuningRecords::Impl {
         return points ? heuristic(spec, target, *points) : heuristic(spec, target);
     }
 
+    std::vector<std::string> reasons_of(const Spec& spec, const Target& target) const {
+        return heuristic_reasons(spec, target, points ? *points : PointSet::shipped());
+    }
+
     /// Adds a record. A later line replaces an earlier one about the same problem and device.
     void put(Entry entry) {
         const TuningRecord& record = entry.record;
@@ -280,6 +284,8 @@ ChosenSchedule TuningRecords::find(const Spec& spec, const DeviceClass& device) 
     chosen.reason = entries.empty()
                         ? "no record of this problem"
                         : fmt::format("none of {} records of this problem is of such a device and M", entries.size());
+    if (device.target.is_cuda())
+        chosen.reason += fmt::format("; {}", fmt::join(impl_->reasons_of(spec, device.target), "; "));
     return chosen;
 }
 

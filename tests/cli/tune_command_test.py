@@ -46,6 +46,19 @@ class Tune(Case):
         self.assertIn("r.jsonl:4: not a record", info.stderr)
         self.assertEqual(json.loads(info.stdout)["results"][0]["schedule"], records[0]["schedule"])
 
+    def test_points_are_of_gpus(self):
+        result = normjit("tune", self.SPECS[0], "--points", self.folder / "p.txt")
+        self.assertEqual(result.returncode, 2, result.stderr)
+        self.assertIn("--points: no heuristic reads points of CPUs: give --device cuda:N, or -o alone", result.stderr)
+        self.assertFalse((self.folder / "p.txt").exists())
+
+    def test_info_says_whose_points_decide(self):
+        spec = "rmsnorm pass=forward rows=100 cols=4096 x=bf16"
+        of = {sm: json.loads(self.done("info", spec, "--target", sm, "--json"))["reason"]
+              for sm in ("sm_90 sms=132 shared=232448 l2=52428800", "sm_80")}
+        self.assertRegex(of["sm_90 sms=132 shared=232448 l2=52428800"], r"^point of h100\.txt, distance [0-9.]+: rmsnorm ")
+        self.assertRegex(of["sm_80"], r"^point of h.00\.txt \(NVIDIA H.*, as this GPU has none\), distance ")
+
     def test_a_killed_tuner_goes_on_where_it_was(self):
         self.file("\n".join(self.SPECS).encode(), "shapes.txt")
         journal = self.folder / "r.jsonl.progress"

@@ -127,7 +127,8 @@ Expected<Choice> choose(const Spec& spec, const InfoOptions& options) {
         return Choice{engine.target(), engine.choose(spec)};
     }
     NORMJIT_TRY(const Target target, options.target == "host" ? host_target() : parse_target(options.target));
-    return Choice{target, {heuristic(spec, target), TuningTier::heuristic, "a target is not a device", {}}};
+    const std::string reason = fmt::format("{}", fmt::join(heuristic_reasons(spec, target), "; "));
+    return Choice{target, {heuristic(spec, target), TuningTier::heuristic, reason, {}}};
 }
 
 Status show_spec(const InfoOptions& options) {

@@ -39,8 +39,8 @@ schedule than the heuristic's only if that was faster by more than the noise. La
 CPU they use copies in turn, at least twice the size of the caches, in at most a quarter of the free memory; on a GPU
 the L2 cache is flushed before each. On a CPU a schedule is rejected if it loses more with its data in the caches than it
 gains without. If it is stopped and started again, it continues. Record files merge by concatenation;
-NORMJIT_RECORDS=FILE makes programs use them. A file of points has the winners for one device, from which problems like
-them take their schedules as well; NORMJIT_RECORDS may name it too.
+NORMJIT_RECORDS=FILE makes programs use them. A file of points has the winners for one GPU, from which problems like them
+take their schedules as well; NORMJIT_RECORDS may name it.
 
 Examples:
   normjit tune shapes.txt -o records.jsonl
@@ -95,11 +95,10 @@ Status keep_shard(const std::string& shard, std::vector<Spec>& specs) {
     return {};
 }
 
-/// Returns the problems of the library's points for GPUs, or those for CPUs.
-std::vector<Spec> problems_of_points(bool for_gpus) {
+/// Returns the problems of the library's points.
+std::vector<Spec> problems_of_points() {
     std::vector<Spec> specs;
     for (const PointFile& file : PointSet::shipped().files()) {
-        if (file.target.is_cuda() != for_gpus) continue;
         for (const Point& point : file.points) {
             if (std::find(specs.begin(), specs.end(), point.spec) == specs.end()) specs.push_back(point.spec);
         }
@@ -111,7 +110,7 @@ Expected<std::vector<Spec>> read_problems(const TuneOptions& options) {
     const auto given = [](int64_t size) { return size > 0 ? std::optional(size) : std::nullopt; };
     std::vector<Spec> specs;
     if (options.inputs.empty() && !options.points.empty()) {
-        specs = problems_of_points(options.device.device != "cpu");
+        specs = problems_of_points();
     } else {
         NORMJIT_TRY(specs, read_shapes(options.inputs, {given(options.rows), given(options.slices)}));
     }
@@ -317,6 +316,8 @@ void print_notes(const Results& results, size_t problems) {
 }
 
 Status run(const TuneOptions& options) {
+    if (!options.points.empty() && options.device.device == "cpu")
+        return invalid_argument("--points: no heuristic reads points of CPUs: give --device cuda:N, or -o alone");
     NORMJIT_TRY(const std::vector<Spec> specs, read_problems(options));
     const std::string output =
         options.output.empty() && !options.points.empty() ? options.points + ".records" : options.output;
@@ -378,7 +379,8 @@ Command add_tune(const CommandLine& program) {
     line.add_option("inputs", options->inputs, "Shapes files, and specs");
     line.add_option("-o,--output", options->output, "The file of tuning records to add to");
     line.add_option("--points", options->points,
-                    "The file of points to add the winners to; without inputs, the problems of the library's points");
+                    "The file of points of a GPU to add the winners to; without inputs, tunes the problems of the "
+                    "library's points");
     line.add_option("--device", options->device.device, "Where to measure: cpu, cuda:N for a GPU, or all GPUs",
                     {.show_default = true});
     add_threads_option(line, options->device);
