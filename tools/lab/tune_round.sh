@@ -13,7 +13,7 @@
 # others are tried first. The whole takes 8 minutes: CUDA_BUDGET (270s) and CPU_BUDGET (120s) set the shares.
 # DEEPEN=24 continues the search for records with fewer candidates. Also SHAPES, DEVICE (cuda:0, or all), SHARD (1/1),
 # CANDIDATES (48), and CPU_ELEMENTS, the most elements of a CPU problem (2^26).
-# To ship the results: cp OUT/*_records.jsonl runtime/tuning/shipped/
+# To ship the results: cp OUT/cpu_records.jsonl runtime/tuning/shipped/; OUT/points.txt goes to compiler/schedule/points.
 set -u -o pipefail
 folder=$1 out=$2
 shift 2
@@ -60,16 +60,16 @@ check() {
   done
 }
 
-tune() { # kind device budget shapes
+tune() { # kind device budget shapes [option...]
   earlier "$1"
-  "$normjit" tune "$4" -o "$out/$1_records.jsonl" --device "$2" --budget "$3" --shard "${SHARD:-1/1}" \
+  "$normjit" tune "$4" "${@:5}" -o "$out/$1_records.jsonl" --device "$2" --budget "$3" --shard "${SHARD:-1/1}" \
     --candidates "${CANDIDATES:-48}" --deepen "${DEEPEN:-0}" --json "$out/$1_tune.json" >"$out/$1_tune.txt" 2>"$out/$1_tune.log"
   report "$1: tune" $?
   cat "$out/$1_tune.log" | cut -c 1-300
   python3 "$root/tools/lab/regret.py" "$out/$1_records.jsonl" --list 5
 }
 
-cuda() { tune cuda "$device" "${CUDA_BUDGET:-270s}" "$shapes"; }
+cuda() { tune cuda "$device" "${CUDA_BUDGET:-270s}" "$shapes" --points "$out/points.txt"; }
 
 # Prints the shapes that a CPU can measure in time.
 cpu_shapes() {
