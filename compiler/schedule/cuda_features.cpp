@@ -20,9 +20,10 @@ struct Weights {
 };
 constexpr Weights weight;
 
-constexpr double many_rows = 1e9;      // of a multiprocessor
-constexpr double most_rows = 8;        // of a multiprocessor: more of them only add work
-constexpr double most_work = 1 << 15;  // vectors of a multiprocessor
+constexpr double many_rows = 1e9;              // of a multiprocessor
+constexpr double most_rows = 8;                // of a multiprocessor: more of them only add work
+constexpr double most_work = 1 << 15;          // vectors of a multiprocessor
+constexpr double most_work_of_sums = 1 << 20;  // because pacing depends on the length of a launch
 constexpr int64_t most_slice_rows = 128;
 constexpr int64_t narrow_vectors = 64;  // rows so narrow lie side by side, wherever they start
 
@@ -31,7 +32,8 @@ double log_up_to(double value, double most) { return std::log2(std::clamp(value,
 double rows_distance(const CudaFeatures& a, const CudaFeatures& b) {
     const auto rows = [](const CudaFeatures& f) { return log_up_to(f.rows_of_processor, most_rows); };
     const auto work = [](const CudaFeatures& f) {
-        return log_up_to(f.rows_of_processor * static_cast<double>(f.vectors()), most_work);
+        return log_up_to(f.rows_of_processor * static_cast<double>(f.vectors()),
+                         f.reduces ? most_work_of_sums : most_work);
     };
     return weight.rows * std::fabs(rows(a) - rows(b)) + weight.work * std::fabs(work(a) - work(b));
 }

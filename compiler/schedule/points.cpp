@@ -115,8 +115,9 @@ PointSet::Source::Source(std::string called, std::string of) : name(std::move(ca
         } else if (text::first_word(line) == device_word) {
             device = text::trim(line.substr(device_word.size()));
         } else if (text::first_word(line) == target_word) {
-            target = *parse_target(text::trim(line.substr(target_word.size())));
-            if (!target.is_cuda()) return;
+            const auto read = parse_target(text::trim(line.substr(target_word.size())));
+            if (!read.ok() || !read->is_cuda()) return;
+            target = *read;
             has_target = true;
         }
     }
@@ -126,10 +127,11 @@ const std::vector<PointSet::Source::CudaPoint>& PointSet::Source::CudaBlock::poi
     if (const auto* points = points_.load()) return *points;
     auto parsed = std::make_unique<std::vector<CudaPoint>>();
     for (const std::string_view line : lines_) {
-        Point point = *parse_point(line, target);
-        const Spec spec = kernel_spec(point.spec);
-        const int64_t most = schedule::cuda_row_groups(spec, target, std::get<CudaSchedule>(point.schedule.device));
-        parsed->push_back({std::move(point), schedule::cuda_features(spec, OperandList(spec), target), most});
+        auto point = parse_point(line, target);
+        if (!point.ok()) continue;  // of a file that was made in memory
+        const Spec spec = kernel_spec(point->spec);
+        const int64_t most = schedule::cuda_row_groups(spec, target, std::get<CudaSchedule>(point->schedule.device));
+        parsed->push_back({*std::move(point), schedule::cuda_features(spec, OperandList(spec), target), most});
     }
     const std::vector<CudaPoint>* others = nullptr;
     if (points_.compare_exchange_strong(others, parsed.get())) return *parsed.release();

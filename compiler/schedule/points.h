@@ -18,7 +18,7 @@ namespace normjit {
 
 /// A file. Its points are parsed when a search first comes near them.
 struct PointSet::Source {
-    /// `text`: of a file without errors.
+    /// `text`: of a file. Lines that are no points are skipped.
     Source(std::string called, std::string of);
 
     /// What searches need of a point of a GPU.

@@ -1,8 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-# Writes a C++ source that contains text files:
-#   cmake -DOUTPUT=x.cpp -DFILES="a.cuh;b.cuh" -DHEADER=a/templates.h -DNAMESPACE=a::b -DTYPE=Template -DFUNCTION=templates
-#         -P embed_texts.cmake
+# normjit_embed_texts(OUTPUT FILES HEADER NAMESPACE TYPE FUNCTION) has OUTPUT made, a C++ source that contains text files.
 # HEADER declares TYPE, a struct of two std::string_view, name and text, and std::span<const TYPE> FUNCTION().
+function(normjit_embed_texts OUTPUT FILES HEADER NAMESPACE TYPE FUNCTION)
+  set(script ${CMAKE_CURRENT_FUNCTION_LIST_FILE})
+  add_custom_command(
+    OUTPUT ${OUTPUT}
+    COMMAND ${CMAKE_COMMAND} -DOUTPUT=${OUTPUT} "-DFILES=${FILES}" -DHEADER=${HEADER} -DNAMESPACE=${NAMESPACE}
+            -DTYPE=${TYPE} -DFUNCTION=${FUNCTION} -P ${script}
+    DEPENDS ${FILES} ${script}
+    VERBATIM)
+endfunction()
+if(NOT CMAKE_SCRIPT_MODE_FILE)
+  return()
+endif()
+
 # Literals are divided into pieces of 8000 bytes; g++ and clang accept any total length. The length is written explicitly,
 # because clang fails to count 200 KB in a constant expression. A NUL follows each text.
 set(body "")
