@@ -8,7 +8,7 @@ namespace normjit::schedule {
 namespace {
 
 constexpr auto any = Sums::any, one = Sums::one, two = Sums::two;
-constexpr auto async = CudaStaging::async, bulk = CudaStaging::bulk;
+constexpr auto async = CudaStaging::async;
 constexpr auto registers = CudaMemory::registers, shared = CudaMemory::shared;
 constexpr int64_t end = INT64_MAX;
 
