@@ -26,6 +26,11 @@ Expected<std::pair<std::string_view, std::string_view>> split_last(std::string_v
     return std::pair(text::trim(line.substr(0, at)), text::trim(line.substr(at + separator.size())));
 }
 
+bool is_date(std::string_view text) {
+    constexpr std::string_view form = "dddd-dd-dd";
+    return std::ranges::equal(text, form, [](char c, char f) { return f == 'd' ? c >= '0' && c <= '9' : c == f; });
+}
+
 Expected<Point> parse_point(std::string_view line, const Target& target) {
     NORMJIT_TRY(const auto end, split_last(line));
     NORMJIT_TRY(const auto both, split_last(end.first));
@@ -38,11 +43,13 @@ Expected<Point> parse_point(std::string_view line, const Target& target) {
     const std::string_view share = text::first_word(end.second);
     if (share != "-") {
         const auto number = text::parse_double(share);
-        if (!number.ok())
-            return invalid_argument(fmt::format("share {}: {}", text::shown(share), number.status().message()));
+        if (!number.ok() || !(*number >= 0) || !std::isfinite(*number))
+            return invalid_argument(fmt::format("share {}: must be a number, 0 or more, or -", text::shown(share)));
         point.share = *number;
     }
     point.date = text::trim(end.second.substr(share.size()));
+    if (!point.date.empty() && !is_date(point.date))
+        return invalid_argument(fmt::format("date {}: must be as 2026-11-27", text::shown(point.date)));
     return point;
 }
 
@@ -70,7 +77,14 @@ Expected<PointFile> parse_points(std::string_view text) {
         line = text::trim(line);
         if (line.empty() || line.front() == '#') continue;
         const std::string_view word = text::first_word(line), rest = text::trim(line.substr(word.size()));
+        if (word == device_word || word == target_word) {
+            if (has_target)
+                return at_line(number, invalid_argument("a file is of one device: `device`, `target`, then points"));
+        }
         if (word == device_word) {
+            if (text::shown(rest) != rest)
+                return at_line(number,
+                               invalid_argument(fmt::format("device {}: must be printable", text::shown(rest))));
             file.device = rest;
         } else if (word == target_word) {
             auto target = parse_target(rest);

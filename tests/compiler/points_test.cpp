@@ -61,10 +61,17 @@ TEST_CASE("what is wrong with a file of points has its line") {
     const std::string head = "device A\ntarget sm_90\n";
     CHECK(error(head + "rmsnorm rows=1 cols=8") == "line 3: a point is SPEC | SCHEDULE | SHARE DATE");
     CHECK(error(head + "rmsnorm rows=1 cols=x | cuda row_groups=1 | -").starts_with("line 3: spec: cols=x"));
-    CHECK(error(head + "rmsnorm cols=8 | cuda row_groups=1 | -").starts_with("line 3: a point has rows=, 1 or more"));
+    CHECK(error(head + "rmsnorm cols=8 | cuda row_groups=1 | - 2026-11-27")
+              .starts_with("line 3: a point has rows=, 1 or more"));
     CHECK(error(head + "rmsnorm rows=1 cols=8 | cuda pace=q | -").starts_with("line 3: schedule: pace=q"));
     CHECK(error(head + "rmsnorm rows=1 cols=8 | cpu row_groups=1 | -").starts_with("line 3: schedule: is of kind cpu"));
     CHECK(error(head + "rmsnorm rows=1 cols=8 | cuda row_groups=1 | many").starts_with("line 3: share many"));
+    CHECK(error(head + "rmsnorm rows=1 cols=8 | cuda row_groups=1 | nan 2026-11-27") ==
+          "line 3: share nan: must be a number, 0 or more, or -");
+    CHECK(error(head + "rmsnorm rows=1 cols=8 | cuda row_groups=1 | 0.5 today") ==
+          "line 3: date today: must be as 2026-11-27");
+    CHECK(error(head + "device B\n") == "line 3: a file is of one device: `device`, `target`, then points");
+    CHECK(error("device A\x01\n").starts_with("line 1: device A"));
 }
 
 TEST_CASE("a problem without column sums takes the schedule of the nearest point, scaled, on every GPU") {

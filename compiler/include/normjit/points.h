@@ -25,7 +25,8 @@ struct Point {
 };
 
 /// The points of one device. A file has comments, which begin with #, the lines `device MODEL` and `target TARGET`, then
-/// a line for each point: `SPEC | SCHEDULE | SHARE DATE`; a share that was not measured is `-`.
+/// a line for each point: `SPEC | SCHEDULE | SHARE DATE`; a share that was not measured is `-`. The date may be
+/// missing, as may `device`.
 struct PointFile {
     std::string device;  ///< "NVIDIA H100 80GB HBM3"
     Target target;
