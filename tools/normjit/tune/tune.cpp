@@ -45,7 +45,7 @@ take their schedules as well; NORMJIT_RECORDS may name it.
 Examples:
   normjit tune shapes.txt -o records.jsonl
   normjit tune shapes.txt -o records.jsonl --device cuda:0 --budget 10m
-  normjit tune --points gpu.txt --device cuda:0 --budget 1h
+  normjit tune --points gpu.txt --device cuda:0 --candidates 48 --seconds 0.01 --budget 1h
   normjit tune shapes.txt -o records.$RANK.jsonl --device all --shard $RANK/4
   normjit tune "rmsnorm rows=4096 cols=4096 x=bf16" -o records.jsonl --json results.json
   NORMJIT_RECORDS=records.jsonl normjit bench shapes.txt --cold --against heuristic)";
