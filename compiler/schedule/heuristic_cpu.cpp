@@ -136,11 +136,13 @@ int most_unroll(const Spec& spec) {
     return vectors >= 32 ? 4 : vectors >= 16 ? 2 : 1;
 }
 
-/// Chooses the prefetch: none for data in L2; the current row where wide rows leave no room for the next, or where
-/// there is no next block; else the next block (NOTES N-607).
+/// Chooses the prefetch: none for data in L2, except for rows that a Zen 4 converts; the current row where wide rows leave
+/// no room for the next, or where there is no next block; else the next block (NOTES N-607).
 int choose_prefetch(const Spec& spec, const Target& target, const CpuSchedule& cpu) {
     if (cpu.overlap == 1) return 3;  // overlapped sweeps read the next block in any case
-    if (spec.rows && bytes_moved(spec, *spec.rows) <= target.cpu.l2_bytes) return 0;
+    const bool may_be_in_l2 = spec.rows && bytes_moved(spec, *spec.rows) <= target.cpu.l2_bytes;
+    const bool gains_in_l2 = target.cpu.tune == Tune::zen4 && converts(spec) && spec.rows > int64_t{cpu.row_block};
+    if (may_be_in_l2 && !gains_in_l2) return 0;
     const bool one_block = spec.rows && *spec.rows <= cpu.row_block;
     const bool few_wide = has_few_rows(spec) && bytes_read(spec) > target.cpu.l2_bytes / 16;
     const bool fits = target.cpu.tune == Tune::zen4 || (width_of(spec, target) == Width::usual && !few_wide);
@@ -188,8 +190,8 @@ int64_t choose_row_groups(const Spec& spec, const Target& target) {
 }
 
 /// Decides whether to cache the [N] values. Caching saves conversions, unless the values are used as they are in
-/// memory. Wide rows need the room in L2, and a forward pass reads the values only once for a block of rows (NOTES
-/// N-611).
+/// memory. Wide rows need the room in L2, as on a Zen 4 bf16 columns do in L1, and a forward pass reads the values only
+/// once for a block of rows (NOTES N-611).
 int choose_cache_columns(const Spec& spec, const Target& target) {
     constexpr int64_t min_rows = 64;
     if (spec.pass == Pass::forward) return 0;
@@ -199,6 +201,9 @@ int choose_cache_columns(const Spec& spec, const Target& target) {
         std::ranges::all_of(operands.columns(), [&](const Operand& c) { return c.dtype == spec.compute(); });
     const bool as_in_memory =
         are_as_computed && type_of_rows(spec) != DType::bf16 && spec.gamma_offset == 0 && spec.source != Source::y;
+    const bool are_bf16 =
+        std::ranges::all_of(operands.columns(), [](const Operand& c) { return c.dtype == DType::bf16; });
+    if (target.cpu.tune == Tune::zen4 && are_bf16 && column_bytes(spec) > target.cpu.l1_bytes / 4 * 3) return 0;
     const bool many = spec.invariant || spec.rows.value_or(min_rows) >= min_rows;
     return !operands.columns().empty() && !as_in_memory && many ? 1 : 0;
 }
