@@ -203,7 +203,8 @@ int choose_cache_columns(const Spec& spec, const Target& target) {
         are_as_computed && type_of_rows(spec) != DType::bf16 && spec.gamma_offset == 0 && spec.source != Source::y;
     const bool are_bf16 =
         std::ranges::all_of(operands.columns(), [](const Operand& c) { return c.dtype == DType::bf16; });
-    if (target.cpu.tune == Tune::zen4 && are_bf16 && column_bytes(spec) > target.cpu.l1_bytes / 4 * 3) return 0;
+    const int64_t cached_bytes = spec.cols * static_cast<int64_t>(operands.columns().size() * size_of(spec.compute()));
+    if (target.cpu.tune == Tune::zen4 && are_bf16 && cached_bytes >= target.cpu.l1_bytes / 2) return 0;
     const bool many = spec.invariant || spec.rows.value_or(min_rows) >= min_rows;
     return !operands.columns().empty() && !as_in_memory && many ? 1 : 0;
 }
