@@ -45,15 +45,17 @@ int64_t rows_in_l1(const Spec& spec, const Target& target) {
 }
 
 /// Returns the traffic above which stores go past the caches: when x, dy and dx outgrow L2 and a fair share of L3,
-/// which other programs also use (NOTES N-602).
-int64_t choose_nontemporal_kb(const Target& target) {
+/// which other programs also use; on a Zen 4, L2 alone, if a backward pass fills lines (NOTES N-602).
+int64_t choose_nontemporal_kb(const Spec& spec, const Target& target) {
     constexpr int64_t share_of_core = 2 << 20;
     const int64_t all_l2 = target.cpu.cores * target.cpu.l2_bytes, all_shares = target.cpu.cores * share_of_core;
+    const bool fills_lines = spec.pass == Pass::backward && rows_fill_lines(spec);
+    if (target.cpu.tune == Tune::zen4 && fills_lines) return std::min(all_l2 / 1024, most_nontemporal_kb);
     return std::min(std::max(all_l2, std::min(target.cpu.l3_bytes, all_shares)) / 1024, most_nontemporal_kb);
 }
 
 bool goes_past_caches(const Spec& spec, const Target& target) {
-    return spec.rows && bytes_moved(spec, *spec.rows) / 1024 >= choose_nontemporal_kb(target);
+    return spec.rows && bytes_moved(spec, *spec.rows) / 1024 >= choose_nontemporal_kb(spec, target);
 }
 
 /// Returns the rows of a block on a Zen 4 if it needs another number than other CPUs: few where loads and stores alias,
@@ -309,7 +311,7 @@ Schedule heuristic_cpu(const Spec& given, const Target& target, Reasons reasons)
     const Spec spec = in_one_slice(given);
     Legality legality(spec, target);
     CpuSchedule cpu;
-    cpu.nontemporal_kb = choose_nontemporal_kb(target);
+    cpu.nontemporal_kb = choose_nontemporal_kb(spec, target);
     cpu.cache_columns = choose_cache_columns(spec, target);
     cpu.overlap = choose_overlap(spec, target, cpu, legality);
     const int64_t group_threads = threads_per_group(spec, target, cpu);
