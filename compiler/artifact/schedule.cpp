@@ -127,7 +127,7 @@ Expected<Schedule> parse_cuda(std::string_view text) {
 
 /// Returns the fields as words; only those that differ from `usual` if that is given.
 template <class T, size_t n>
-std::string numbers_text(const NumberKey<T> (&numbers)[n], const T& owner, const T* usual) {
+std::string numbers_text(const NumberKey<T> (&numbers)[n], const T& owner, const T* usual = nullptr) {
     std::string text;
     for (const NumberKey<T>& each : numbers) {
         if (usual == nullptr || get(each, owner) != get(each, *usual))
@@ -137,7 +137,7 @@ std::string numbers_text(const NumberKey<T> (&numbers)[n], const T& owner, const
 }
 
 std::string schedule_text(const Schedule& schedule, bool is_brief) {
-    const std::string groups = numbers_text(common_numbers, schedule, static_cast<const Schedule*>(nullptr));
+    const std::string groups = numbers_text(common_numbers, schedule);
     if (const auto* cpu = std::get_if<CpuSchedule>(&schedule.device)) {
         static constexpr CpuSchedule usual;
         return fmt::format("{}{}{}", cpu_head, groups, numbers_text(cpu_numbers, *cpu, is_brief ? &usual : nullptr));

@@ -69,6 +69,19 @@ double slices_distance(const CudaFeatures& a, const CudaFeatures& b) {
 
 }  // namespace
 
+MatrixBytes matrix_bytes(const OperandList& operands) {
+    MatrixBytes found;
+    for (const Operand& operand : operands) {
+        if (!operand.is_matrix()) continue;
+        found.least =
+            std::min(found.least, operand.is_written() ? std::max<int64_t>(operand.bytes(), 2) : operand.bytes());
+        found.most = std::max(found.most, operand.bytes());
+        found.are_alike = found.are_alike && operand.bytes() > 1;
+    }
+    found.are_alike = found.are_alike && found.least == found.most;
+    return found;
+}
+
 int64_t CudaFeatures::vectors() const { return divide_up(cols, int64_t{width}); }
 
 CudaFeatures cuda_features(const Spec& spec, const OperandList& operands, const Target& target) {
@@ -79,18 +92,12 @@ CudaFeatures cuda_features(const Spec& spec, const OperandList& operands, const 
         if (features.has_slices) features.slice_rows = spec.rows.value_or(0);
     }
     if (spec.formula) features.formula = text::hash(spec.formula->text);
-    int64_t least = 8, most = 1, narrowest = 8;
-    for (const Operand& operand : operands) {
-        if (!operand.is_matrix()) continue;
-        narrowest = std::min(narrowest, operand.bytes());
-        least = std::min(least, operand.is_written() ? std::max<int64_t>(operand.bytes(), 2) : operand.bytes());
-        most = std::max(most, operand.bytes());
-    }
-    features.element_bytes = static_cast<int>(least);
-    features.width = static_cast<int>(16 / std::max<int64_t>(least, 2));
+    const MatrixBytes bytes = matrix_bytes(operands);
+    features.element_bytes = static_cast<int>(bytes.least);
+    features.width = static_cast<int>(16 / std::max<int64_t>(bytes.least, 2));
     features.alignment = features.width;
     while (spec.cols % features.alignment != 0) features.alignment /= 2;
-    features.can_shift = narrowest > 1 && least == most && !spec.invariant;
+    features.can_shift = bytes.are_alike && !spec.invariant;
     features.matrices_read = static_cast<int>(operands.matrices().size());
     features.matrices_written = static_cast<int>(operands.matrix_outputs().size());
     features.columns_read = static_cast<int>(operands.columns().size());

@@ -12,6 +12,13 @@
 
 namespace normjit::schedule {
 
+/// The sizes of the elements of all matrices, in bytes.
+struct MatrixBytes {
+    int64_t least = 8, most = 1;  ///< least: an output of 8 bits counts as 16
+    bool are_alike = true;        ///< all of one size, more than 8 bits
+};
+MatrixBytes matrix_bytes(const OperandList& operands);
+
 struct CudaFeatures {
     int64_t cols = 0;
     int width = 1;                 ///< elements of a vector: 16 bytes of the narrowest matrix

@@ -91,4 +91,13 @@ bool CudaFit::make_comfortable(CudaSchedule& s) const {
     return true;
 }
 
+void use_possible_staging(CudaSchedule& s, bool are_aligned, bool are_copyable, const Target& target) {
+    if (s.staging == CudaStaging::bulk && (!are_aligned || target.cuda.sm < 90)) s.staging = CudaStaging::async;
+    if (s.staging == CudaStaging::async && !are_copyable) {
+        s.staging = CudaStaging::registers;
+        s.row_memory = s.column_memory = CudaMemory::registers;
+        s.pipeline_depth = 1;
+    }
+}
+
 }  // namespace normjit::schedule

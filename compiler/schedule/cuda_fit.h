@@ -13,6 +13,11 @@ class CudaFit {
   public:
     CudaFit(const Spec& spec, const Target& target, const OperandList& operands, const CudaShape& shape);
 
+    const Spec& spec() const { return spec_; }
+    const Target& target() const { return target_; }
+    const OperandList& operands() const { return operands_; }
+    const CudaShape& shape() const { return shape_; }
+
     bool is_legal(const CudaSchedule& s) const;
     /// True if the schedule is legal and nothing is spilled.
     bool is_comfortable(const CudaSchedule& s) const;
@@ -32,5 +37,9 @@ class CudaFit {
     const CudaShape& shape_;
     const int64_t kept_elements_;
 };
+
+/// Takes the next best staging where the target, the alignment of loads or their size, below 4 bytes if not
+/// `are_copyable`, do not allow the schedule's.
+void use_possible_staging(CudaSchedule& s, bool are_aligned, bool are_copyable, const Target& target);
 
 }  // namespace normjit::schedule

@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -101,8 +100,8 @@ int64_t allowed_threads(int64_t wanted) {
 
 class Scaling {
   public:
-    Scaling(const Spec& spec, const Target& target, const CudaFeatures& features, const CudaShape& shape)
-        : spec_(spec), target_(target), features_(features), shape_(shape) {}
+    Scaling(const CudaFit& fit, const CudaFeatures& features)
+        : spec_(fit.spec()), target_(fit.target()), shape_(fit.shape()), features_(features) {}
 
     /// Returns the point's schedule for this problem: vectors of the same bytes and as many for a thread, blocks of as
     /// many threads. It may be illegal.
@@ -118,7 +117,7 @@ class Scaling {
                     static_cast<int>(std::bit_floor(static_cast<unsigned>(std::max(threads / s.threads_per_row, 1))));
             }
         }
-        limit_staging(s);
+        use_possible_staging(s, shape_.aligned, s.vector_width * features_.element_bytes >= 4, target_);
         if (!features_.reduces) s.pace = 0;
         const int64_t groups = row_groups(near, s);
         if (groups == 1) s.pace = 0;
@@ -127,16 +126,6 @@ class Scaling {
     }
 
   private:
-    /// Takes the next best staging where the target or the alignment of rows does not allow the point's.
-    void limit_staging(CudaSchedule& s) const {
-        if (s.staging == CudaStaging::bulk && (!shape_.aligned || target_.cuda.sm < 90)) s.staging = CudaStaging::async;
-        if (s.staging == CudaStaging::async && s.vector_width * features_.element_bytes < 4) {
-            s.staging = CudaStaging::registers;
-            s.row_memory = s.column_memory = CudaMemory::registers;
-            s.pipeline_depth = 1;
-        }
-    }
-
     /// A vector that divides the point's rows must divide these.
     int vector_width(const Near& near) const {
         const CudaSchedule& s = near.schedule();
@@ -160,25 +149,28 @@ class Scaling {
             std::max<int64_t>(turns(*rows, s, most) * turns(*rows_there, near.schedule(), groups_there) /
                                   turns(*rows_there, near.schedule(), most_there),
                               1);
-        const int64_t unit =
-            spec_.cols % s.vector_width == 0 ? 1 : s.vector_width / std::gcd(s.vector_width, s.rows_per_block);
-        return std::clamp<int64_t>(round_up(turns(*rows, s, wanted), unit), 1, most);
+        return std::clamp<int64_t>(round_up(turns(*rows, s, wanted), unit_of_groups(spec_, s)), 1, most);
     }
 
     const Spec& spec_;
     const Target& target_;
-    const CudaFeatures& features_;
     const CudaShape& shape_;
+    const CudaFeatures& features_;
 };
 
 }  // namespace
 
-std::vector<CudaFromPoint> find_in_points(const PointSet& points, const Spec& spec, const Target& target,
-                                          const OperandList& operands, const CudaFit& fit, double farthest,
-                                          size_t count) {
-    const CudaFeatures features = cuda_features(spec, operands, target);
-    const CudaShape shape = find_cuda_shape(spec, target);
-    const Scaling scaled(spec, target, features, shape);
+std::string describe(const CudaFromPoint& from) {
+    return fmt::format("point of {}{}, distance {:.2f}: {}", from.source->name,
+                       from.is_alike ? "" : fmt::format(" ({}, as this GPU has none)", from.source->device),
+                       from.distance, to_text(from.point->spec));
+}
+
+std::vector<CudaFromPoint> find_in_points(const PointSet& points, const CudaFit& fit, double farthest, size_t count) {
+    const Spec& spec = fit.spec();
+    const Target& target = fit.target();
+    const CudaFeatures features = cuda_features(spec, fit.operands(), target);
+    const Scaling scaled(fit, features);
     struct Found {
         Schedule schedule;
         const Near* near;
@@ -212,10 +204,7 @@ std::vector<CudaFromPoint> find_in_points(const PointSet& points, const Spec& sp
     for (const Found& each : found) {
         const PointSet::Source& source = *each.near->source;
         const bool is_alike = device_distance(source.target.cuda, target.cuda) == 0;
-        schedules.push_back({each.schedule, each.near->distance,
-                             fmt::format("point of {}{}, distance {:.2f}: {}", source.name,
-                                         is_alike ? "" : fmt::format(" ({}, as this GPU has none)", source.device),
-                                         each.near->distance, to_text(each.near->point().spec))});
+        schedules.push_back({each.schedule, &source, &each.near->point(), each.near->distance, is_alike});
     }
     return schedules;
 }

@@ -12,15 +12,19 @@
 
 namespace normjit::schedule {
 
+/// A schedule and the point that it was scaled from, which lives as long as the points.
 struct CudaFromPoint {
     Schedule schedule;
-    double distance;     ///< how little the point's problem and device tell about these
-    std::string reason;  ///< the point, for people: "point of h100.txt, distance 0.30: layernorm rows=4096 cols=1024"
+    const PointSet::Source* source;
+    const Point* point;
+    double distance;  ///< how little the point's problem and device tell about these
+    bool is_alike;    ///< the device is of the same kind
 };
+/// Returns the point in words: "point of h100.txt, distance 0.30: layernorm rows=4096 cols=1024".
+std::string describe(const CudaFromPoint& from);
 
-/// Returns the schedules of points nearer than `farthest`, the most promising first: at most `count`, all different.
-std::vector<CudaFromPoint> find_in_points(const PointSet& points, const Spec& spec, const Target& target,
-                                          const OperandList& operands, const CudaFit& fit, double farthest,
-                                          size_t count);
+/// Returns the schedules of points nearer than `farthest` for the problem and target of `fit`, the most promising first:
+/// at most `count`, all different.
+std::vector<CudaFromPoint> find_in_points(const PointSet& points, const CudaFit& fit, double farthest, size_t count);
 
 }  // namespace normjit::schedule

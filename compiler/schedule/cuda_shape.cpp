@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The properties that the tables of CUDA schedules depend on, and how they count threads.
+#include "schedule/cuda_features.h"
 #include "schedule/cuda_table.h"
 #include "support/divide.h"
 
@@ -60,18 +61,10 @@ int CudaShape::blocks_of_wide_row() const {
 /// Takes vectors of 16 bytes of the narrowest matrix, of 16-bit elements at least. If these do not divide a row, and
 /// either the matrices have different types or rows must not start within a vector, it takes the widest that do divide it.
 CudaShape find_cuda_shape(const Spec& spec, const Target& target) {
-    int64_t least = 8, most = 1;
-    bool all_alike = true;
     const OperandList operands(spec);
-    for (const Operand& operand : operands) {
-        if (!operand.is_matrix()) continue;
-        least = std::min(least, operand.is_written() ? std::max<int64_t>(operand.bytes(), 2) : operand.bytes());
-        most = std::max(most, operand.bytes());
-        all_alike = all_alike && operand.bytes() > 1;
-    }
-    all_alike = all_alike && least == most;
+    const auto [least, most, are_alike] = matrix_bytes(operands);
     CudaShape shape{.cols = spec.cols, .width = static_cast<int>(16 / std::max<int64_t>(least, 2))};
-    while ((!all_alike || spec.invariant) && spec.cols % shape.width != 0) shape.width /= 2;
+    while ((!are_alike || spec.invariant) && spec.cols % shape.width != 0) shape.width /= 2;
     shape.load_divisor = choose_load_divisor(spec, shape.width, least);
     shape.shifted = spec.cols % shape.loaded_width() != 0;
     shape.vectors = shape.shifted ? plan::vectors_of_row(spec.cols, shape.width) : divide_up(spec.cols, shape.width);
@@ -80,7 +73,8 @@ CudaShape find_cuda_shape(const Spec& spec, const Target& target) {
     shape.is_in_tables = !operands.reductions().empty() && !spec.has_per_slice();
     shape.two_sums = operands.column_outputs().size() >= 2;
     shape.forward_like = operands.matrices().size() == 1 && operands.reductions().empty();
-    shape.wide_columns = std::ranges::any_of(operands.columns(), [&](const Operand& c) { return c.bytes() > most; });
+    shape.wide_columns =
+        std::ranges::any_of(operands.columns(), [widest = most](const Operand& c) { return c.bytes() > widest; });
     shape.most_cluster = plan::largest_cluster(target);
     return shape;
 }

@@ -8,29 +8,27 @@ namespace normjit {
 
 namespace {
 
-/// `points`: null for those in the library, which are read for GPUs alone.
-Schedule choose(const Spec& of, const Target& target, const PointSet* points, schedule::Reasons reasons) {
-    const DefaultSettings settings;
-    const Spec spec = kernel_spec(of);
-    if (!target.is_cuda()) return schedule::heuristic_cpu(spec, target, reasons);
-    return schedule::heuristic_cuda(spec, target, points == nullptr ? PointSet::shipped() : *points, reasons);
+/// Returns the points in the library, of which the heuristic of a CPU reads none.
+const PointSet& usual_points(const Target& target) {
+    static const PointSet none;
+    return target.is_cuda() ? PointSet::shipped() : none;
 }
 
 }  // namespace
 
-Schedule heuristic(const Spec& spec, const Target& target) { return choose(spec, target, nullptr, {}); }
-
-Schedule heuristic(const Spec& spec, const Target& target, const PointSet& points) {
-    return choose(spec, target, &points, {});
+Schedule heuristic(const Spec& of, const Target& target, const PointSet& points, std::vector<std::string>* reasons) {
+    const DefaultSettings settings;
+    const Spec spec = kernel_spec(of);
+    const schedule::Reasons collected = reasons == nullptr ? schedule::Reasons() : schedule::Reasons(*reasons);
+    return target.is_cuda() ? schedule::heuristic_cuda(spec, target, points, collected)
+                            : schedule::heuristic_cpu(spec, target, collected);
 }
+
+Schedule heuristic(const Spec& spec, const Target& target) { return heuristic(spec, target, usual_points(target)); }
 
 std::vector<std::string> heuristic_reasons(const Spec& spec, const Target& target) {
-    return heuristic_reasons(spec, target, PointSet::shipped());
-}
-
-std::vector<std::string> heuristic_reasons(const Spec& spec, const Target& target, const PointSet& points) {
     std::vector<std::string> reasons;
-    choose(spec, target, &points, schedule::Reasons(reasons));
+    heuristic(spec, target, usual_points(target), &reasons);
     return reasons;
 }
 

@@ -26,17 +26,7 @@ namespace {
 void limit_staging(CudaSchedule& s, const CudaShape& shape, const Target& target) {
     if (!shape.aligned) s.pace = 0;
     if (shape.shifted) s.staging = CudaStaging::async;
-    if (s.staging == CudaStaging::bulk && (!shape.aligned || target.cuda.sm < 90)) s.staging = CudaStaging::async;
-    if (s.staging == CudaStaging::async && !shape.copyable) {
-        s.staging = CudaStaging::registers;
-        s.row_memory = s.column_memory = CudaMemory::registers;
-        s.pipeline_depth = 1;
-    }
-}
-
-/// Returns the number of which the row groups must be a multiple, as in CudaPath::groups().
-int64_t unit_of_groups(const Spec& spec, const CudaSchedule& s) {
-    return spec.cols % s.vector_width == 0 ? 1 : s.vector_width / std::gcd(s.vector_width, s.rows_per_block);
+    use_possible_staging(s, shape.aligned, shape.copyable, target);
 }
 
 class Search {
@@ -56,9 +46,9 @@ class Search {
         constexpr double same_problem = 0.1;
         if (is_in_tables() && spec_.invariant) return std::nullopt;
         const double farthest = is_in_tables() ? same_problem : std::numeric_limits<double>::infinity();
-        const auto found = find_in_points(points, spec_, target_, operands_, fit_, farthest, 1);
+        const auto found = find_in_points(points, fit_, farthest, 1);
         if (found.empty()) return std::nullopt;
-        reasons_.note([&] { return found.front().reason; });
+        reasons_.note([&] { return describe(found.front()); });
         return found.front().schedule;
     }
 
@@ -258,6 +248,10 @@ class Search {
 
 }  // namespace
 
+int64_t unit_of_groups(const Spec& spec, const CudaSchedule& s) {
+    return spec.cols % s.vector_width == 0 ? 1 : s.vector_width / std::gcd(s.vector_width, s.rows_per_block);
+}
+
 /// A GPU's clusters lie inside groups of multiprocessors, some of which are switched off, so not all multiprocessors
 /// can have one (NOTES N-710).
 int64_t cuda_row_groups(const Spec& spec, const Target& target, const CudaSchedule& s) {
@@ -282,8 +276,7 @@ std::vector<Schedule> cuda_schedules_of_points(const Spec& spec, const Target& t
     const CudaShape shape = find_cuda_shape(spec, target);
     const CudaFit fit(spec, target, operands, shape);
     std::vector<Schedule> schedules;
-    for (CudaFromPoint& each :
-         find_in_points(points, spec, target, operands, fit, std::numeric_limits<double>::infinity(), count))
+    for (CudaFromPoint& each : find_in_points(points, fit, std::numeric_limits<double>::infinity(), count))
         schedules.push_back(std::move(each.schedule));
     return schedules;
 }

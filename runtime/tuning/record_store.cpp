@@ -100,12 +100,16 @@ struct TuningRecords::Impl {
     size_t lines = 0;
     std::optional<PointSet> points;  ///< not set: those in the library
 
-    Schedule heuristic_of(const Spec& spec, const Target& target) const {
-        return points ? heuristic(spec, target, *points) : heuristic(spec, target);
+    /// Returns the heuristic's choice. Adds what decided to `reasons` if the target is a GPU, whose points differ.
+    Schedule choose(const Spec& spec, const Target& target, std::vector<std::string>* reasons = nullptr) const {
+        if (!target.is_cuda()) return heuristic(spec, target);
+        return heuristic(spec, target, points ? *points : PointSet::shipped(), reasons);
     }
 
-    std::vector<std::string> reasons_of(const Spec& spec, const Target& target) const {
-        return heuristic_reasons(spec, target, points ? *points : PointSet::shipped());
+    Status check_use(const Spec& spec, const Schedule& schedule, const Target& target) const {
+        if (spec.invariant && !sum_rows_alike(schedule, choose(spec, target)))
+            return invalid_argument("schedule: invariant=1: sums rows in another order than other records do");
+        return legality(spec, schedule, target);
     }
 
     /// Adds a record. A later line replaces an earlier one about the same problem and device.
@@ -207,12 +211,6 @@ std::string reason_of(const Offer& offer, const Spec& spec) {
     return reason;
 }
 
-Status check_use(const Spec& spec, const Schedule& schedule, const Target& target) {
-    if (spec.invariant && !sum_rows_alike(schedule, heuristic(spec, target)))
-        return invalid_argument("schedule: invariant=1: sums rows in another order than other records do");
-    return legality(spec, schedule, target);
-}
-
 }  // namespace
 
 TuningRecords::TuningRecords() : impl_(std::make_unique<Impl>()) {}
@@ -271,21 +269,20 @@ ChosenSchedule TuningRecords::find(const Spec& spec, const DeviceClass& device) 
         if (offer.tier == TuningTier::architecture)
             chosen.schedule = scaled(chosen.schedule, offer.record->device, device);
         if (!offer.record->is_tuned()) {
-            chosen.schedule =
-                impl_->heuristic_of(spec, device.target);  // this version's heuristic, which may know more
+            chosen.schedule = impl_->choose(spec, device.target);  // this version's heuristic may know more
             return chosen;
         }
-        const Status usable = check_use(spec, chosen.schedule, device.target);
+        const Status usable = impl_->check_use(spec, chosen.schedule, device.target);
         if (usable.ok()) return chosen;
         chosen.warnings.push_back(fmt::format("{}: {}; the record is ignored", *offer.where, usable.message()));
     }
-    chosen.schedule = impl_->heuristic_of(spec, device.target);
+    std::vector<std::string> reasons;
+    chosen.schedule = impl_->choose(spec, device.target, &reasons);
     chosen.tier = TuningTier::heuristic;
     chosen.reason = entries.empty()
                         ? "no record of this problem"
                         : fmt::format("none of {} records of this problem is of such a device and M", entries.size());
-    if (device.target.is_cuda())
-        chosen.reason += fmt::format("; {}", fmt::join(impl_->reasons_of(spec, device.target), "; "));
+    for (const std::string& reason : reasons) chosen.reason += "; " + reason;
     return chosen;
 }
 

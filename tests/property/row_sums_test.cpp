@@ -58,8 +58,9 @@ TEST_CASE("on CPUs the error of row sums does not grow with the columns") {
         double worst = 0;
         for (size_t j = 0; j < dx.size(); ++j) worst = std::max(worst, std::abs(dx[j] - expected[j]));
         CAPTURE(threads);
-        // dx is at most 2. Each unit in the last place by which the mean is off, 7.6e-6, makes 8e-5, and the sums of 64
-        // ranges, one for each core, round to about four. Sums that grow with the columns are off by thousands.
-        CHECK(worst < 1e-3);
+        // dx is at most 2. A mean that is off by its last bit, 7.6e-6, makes 8e-5. Seen: 3e-5 with 16 ranges, two for each
+        // core or more, 1.1e-4 with 32 and 64, 2.9e-4 with 128; with four, whose sums stop growing, 4e-4.
+        const auto& schedule = std::get<CpuSchedule>(engine->choose(spec).schedule.device);
+        CHECK(worst < 2e-4 * std::max(schedule.column_ranges / 64.0, 1.0));
     }
 }

@@ -62,8 +62,8 @@ class PointSet {
     std::vector<std::shared_ptr<const Source>> sources_;
 };
 
-/// As heuristic() and heuristic_reasons() of schedule.h, by these points.
-Schedule heuristic(const Spec& spec, const Target& target, const PointSet& points);
-std::vector<std::string> heuristic_reasons(const Spec& spec, const Target& target, const PointSet& points);
+/// As heuristic() of schedule.h, by these points. Adds what decided to `reasons`, as heuristic_reasons() returns it.
+Schedule heuristic(const Spec& spec, const Target& target, const PointSet& points,
+                   std::vector<std::string>* reasons = nullptr);
 
 }  // namespace normjit
