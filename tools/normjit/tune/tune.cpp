@@ -8,14 +8,11 @@
 #include "support/text.h"
 #include "support/try.h"
 #include "tune/device_tuner.h"
-
-#include "normjit/points.h"
+#include "tune/points_file.h"
 
 #include <algorithm>
 #include <atomic>
 #include <ctime>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <sstream>
 
@@ -95,22 +92,11 @@ Status keep_shard(const std::string& shard, std::vector<Spec>& specs) {
     return {};
 }
 
-/// Returns the problems of the library's points.
-std::vector<Spec> problems_of_points() {
-    std::vector<Spec> specs;
-    for (const PointFile& file : PointSet::shipped().files()) {
-        for (const Point& point : file.points) {
-            if (std::find(specs.begin(), specs.end(), point.spec) == specs.end()) specs.push_back(point.spec);
-        }
-    }
-    return specs;
-}
-
 Expected<std::vector<Spec>> read_problems(const TuneOptions& options) {
     const auto given = [](int64_t size) { return size > 0 ? std::optional(size) : std::nullopt; };
     std::vector<Spec> specs;
     if (options.inputs.empty() && !options.points.empty()) {
-        specs = problems_of_points();
+        specs = tune::problems_of_points();
     } else {
         NORMJIT_TRY(specs, read_shapes(options.inputs, {given(options.rows), given(options.slices)}));
     }
@@ -271,31 +257,6 @@ Status write_json(const TuneOptions& options, const Results& results, size_t pro
     return write_text(options.json, json.dump(2) + "\n");
 }
 
-/// Adds the winners to the file of points, which may not exist. They replace its points about the same problems.
-Status write_points(const std::string& path, const Results& results) {
-    PointFile file;
-    if (std::ifstream earlier(path); earlier) {
-        const std::string text{std::istreambuf_iterator<char>(earlier), std::istreambuf_iterator<char>()};
-        auto read = parse_points(text);
-        if (!read.ok()) return invalid_argument(fmt::format("--points {}: {}", path, read.status().message()));
-        file = *std::move(read);
-    }
-    for (const auto& record : results.records) {
-        if (!record) continue;
-        if (file.points.empty()) {
-            file.device = record->device.model;
-            file.target = record->device.target;
-        } else if (file.target != record->device.target || file.device != record->device.model) {
-            return invalid_argument(fmt::format("--points {}: is of {} ({}); this is {} ({})", path, file.device,
-                                                to_text(file.target), record->device.model,
-                                                to_text(record->device.target)));
-        }
-        std::erase_if(file.points, [&](const Point& point) { return point.spec == record->spec; });
-        file.points.push_back({record->spec, record->schedule, record->share, record->date});
-    }
-    return file.points.empty() ? Status() : write_text(path, to_text(file));
-}
-
 /// Prints what the user must know in addition to the table.
 void print_notes(const Results& results, size_t problems) {
     constexpr size_t most = 5;
@@ -342,6 +303,10 @@ Status run(const TuneOptions& options) {
     if (options.device.device == "all") {
         NORMJIT_TRY(devices, all_gpus());
     }
+    PointFile points;
+    if (!options.points.empty()) {
+        NORMJIT_TRY(points, tune::read_points(options.points));
+    }
     NORMJIT_TRY(Queue * queue, Queue::create());
     std::vector<Child> tuners;
     for (const std::string& device : devices) {
@@ -364,7 +329,8 @@ Status run(const TuneOptions& options) {
     const Results results = watch(tuners, specs, options.most);
     if (options.json != "-") NORMJIT_RETURN_IF_ERROR(write_text("", table_of(results)));
     if (!options.json.empty()) NORMJIT_RETURN_IF_ERROR(write_json(options, results, specs.size()));
-    if (!options.points.empty()) NORMJIT_RETURN_IF_ERROR(write_points(options.points, results));
+    if (!options.points.empty())
+        NORMJIT_RETURN_IF_ERROR(tune::add_points(results.records, std::move(points), options.points));
     print_notes(results, specs.size());
     if (results.errors.empty()) return {};
     for (size_t i = 1; i < results.errors.size(); ++i) print_error(results.errors[i].message());
