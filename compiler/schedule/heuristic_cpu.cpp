@@ -59,13 +59,16 @@ bool goes_past_caches(const Spec& spec, const Target& target) {
 }
 
 /// Returns the rows of a block on a Zen 4 if it needs another number than other CPUs: few where loads and stores alias,
-/// otherwise many for wide rows (NOTES N-603).
+/// otherwise several for wide rows (NOTES N-603).
 std::optional<int64_t> rows_on_zen4(const Spec& spec, const Target& target) {
-    constexpr int64_t too_few = 4;
-    if (target.cpu.tune != Tune::zen4 || spec.rows.value_or(INT64_MAX) <= too_few) return {};
+    constexpr int64_t too_few = 4, most = 8, of_wide = 4;
+    const int64_t rows = spec.rows.value_or(INT64_MAX);
+    if (target.cpu.tune != Tune::zen4 || rows <= too_few) return {};
     if (has_4k_aliasing(spec)) return goes_past_caches(spec, target) && rows_in_l1(spec, target) == 0 ? 4 : 2;
-    if (width_of(spec, target) != Width::usual) return converts(spec) ? 4 : 8;
-    return {};
+    if (of_wide * bytes_read(spec) <= target.cpu.l2_bytes / 8) return {};
+    const int64_t of_thread = divide_up(rows, target.cpu.cores);
+    const int64_t block = rows <= most ? rows : of_thread;  // threads share few rows by their columns
+    return block <= most && of_thread * bytes_read(spec) <= target.cpu.l2_bytes / 4 * 3 ? block : of_wide;
 }
 
 /// True if there are too few rows for overlapped sweeps to gain anything.
