@@ -44,9 +44,9 @@ int64_t rows_in_l1(const Spec& spec, const Target& target) {
     return rows < least ? 0 : static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(rows)));
 }
 
-/// Returns the traffic above which stores go past the caches: when x, dy and dx outgrow L2 and a fair share of L3,
-/// which other programs also use; on a Zen 4, L2 alone, if a backward pass fills lines (NOTES N-602).
-int64_t choose_nontemporal_kb(const Spec& spec, const Target& target) {
+/// Returns the traffic above which x, dy and dx outgrow the caches, in KiB: L2 and a fair share of L3, which other
+/// programs also use; on a Zen 4, L2 alone, if a backward pass fills lines (NOTES N-602).
+int64_t outgrown_kb(const Spec& spec, const Target& target) {
     constexpr int64_t share_of_core = 2 << 20;
     const int64_t all_l2 = target.cpu.cores * target.cpu.l2_bytes, all_shares = target.cpu.cores * share_of_core;
     const bool fills_lines = spec.pass == Pass::backward && rows_fill_lines(spec);
@@ -54,8 +54,20 @@ int64_t choose_nontemporal_kb(const Spec& spec, const Target& target) {
     return std::min(std::max(all_l2, std::min(target.cpu.l3_bytes, all_shares)) / 1024, most_nontemporal_kb);
 }
 
-bool goes_past_caches(const Spec& spec, const Target& target) {
-    return spec.rows && bytes_moved(spec, *spec.rows) / 1024 >= choose_nontemporal_kb(spec, target);
+bool outgrows_caches(const Spec& spec, const Target& target) {
+    return spec.rows && bytes_moved(spec, *spec.rows) / 1024 >= outgrown_kb(spec, target);
+}
+
+/// True for short rows that share lines with their neighbours, on a Zen 4. Blocks of a few such rows, stored through the
+/// caches, are faster than the many that fill lines for stores past them (NOTES N-608).
+bool has_short_rows_in_shared_lines(const Spec& spec, const Target& target) {
+    constexpr int64_t shortest = 128, too_long = 512;  // bytes
+    const int64_t row = spec.cols * static_cast<int64_t>(size_of(type_of_rows(spec)));
+    return target.cpu.tune == Tune::zen4 && !rows_fill_lines(spec) && row >= shortest && row < too_long;
+}
+
+int64_t choose_nontemporal_kb(const Spec& spec, const Target& target) {
+    return has_short_rows_in_shared_lines(spec, target) ? -1 : outgrown_kb(spec, target);
 }
 
 /// Returns the rows of a block on a Zen 4 if it needs another number than other CPUs: few where loads and stores alias,
@@ -64,7 +76,7 @@ std::optional<int64_t> rows_on_zen4(const Spec& spec, const Target& target) {
     constexpr int64_t too_few = 4, most = 8, of_wide = 4;
     const int64_t rows = spec.rows.value_or(INT64_MAX);
     if (target.cpu.tune != Tune::zen4 || rows <= too_few) return {};
-    if (has_4k_aliasing(spec)) return goes_past_caches(spec, target) && rows_in_l1(spec, target) == 0 ? 4 : 2;
+    if (has_4k_aliasing(spec)) return outgrows_caches(spec, target) && rows_in_l1(spec, target) == 0 ? 4 : 2;
     if (of_wide * bytes_read(spec) <= target.cpu.l2_bytes / 8) return {};
     const int64_t of_thread = divide_up(rows, target.cpu.cores);
     const int64_t block = rows <= most ? rows : of_thread;  // threads share few rows by their columns
@@ -159,7 +171,8 @@ int choose_prefetch(const Spec& spec, const Target& target, const CpuSchedule& c
 int fit_staged_rows(const Spec& spec, const Target& target, int usual) {
     const int64_t least = target.cpu.tune == Tune::zen4 && converts(spec) ? 4 : 2;
     if (rows_fill_lines(spec)) return usual;
-    if (spec.rows && !goes_past_caches(spec, target)) return usual;
+    if (spec.rows && !outgrows_caches(spec, target)) return usual;
+    if (has_short_rows_in_shared_lines(spec, target)) return std::min(usual, 4);
     const int64_t fit = most_staged_rows(spec);
     return fit < least ? usual : static_cast<int>(std::min<int64_t>(fit, usual));
 }
