@@ -8,7 +8,7 @@
 #include <charconv>
 #include <map>
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 namespace normjit::cli {

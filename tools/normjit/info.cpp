@@ -17,7 +17,7 @@
 #include <cstdlib>
 #include <memory>
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
 
