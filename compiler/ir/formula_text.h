@@ -12,34 +12,15 @@
 #pragma once
 
 #include "ir/ir.h"
+#include "ir/signature.h"
 
 #include <functional>
 #include <map>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
 
 namespace normjit::ir {
-
-struct Signature {
-    struct Tensor {
-        std::string name;
-        Axes axes;
-        bool is_output = false;
-        bool is_optional = false;
-        std::string run = {};  ///< what divides the columns: "R" of [N/R], "128" of [N/128]; empty for [N]
-    };
-    std::string name;
-    std::vector<Tensor> tensors;       ///< inputs, then outputs
-    std::vector<std::string> numbers;  ///< words of the body that the user gives
-    std::string line;                  ///< the whole formula in one line, without needless blanks
-    size_t bytes = 0;                  ///< of the text, up to the closing brace
-};
-
-/// Reads the formula that the text begins with. Fails with a position if its first line is wrong, or a name is one of
-/// `reserved`.
-Expected<Signature> read_signature(std::string_view text, const std::vector<std::string_view>& reserved);
 
 using NumberOf = std::function<std::optional<double>(std::string_view)>;
 /// The values of a formula by name.

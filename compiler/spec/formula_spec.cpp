@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads and writes the text of a spec with a formula: the formula, or the name of one of the library, then keys.
+// Reads the text of a spec with a formula: the formula, or the name of one of the library, then keys.
 #include "spec/fields.h"
 #include "spec/formula.h"
+#include "spec/formula_defaults.h"
 #include "spec/halves.h"
 #include "support/try.h"
-
-#include "normjit/kernel_spec.h"
 
 #include <algorithm>
 #include <cfloat>
@@ -18,21 +17,6 @@
 namespace normjit {
 
 namespace {
-
-constexpr std::string_view left_out = "none";
-
-std::optional<double> usual_number(std::string_view name) {
-    static const Spec plain;
-    if (name == "eps") return plain.eps;
-    if (name == "gamma_offset") return plain.gamma_offset;
-    return std::nullopt;
-}
-
-/// Returns the type of what is computed from a tensor; only what says so has 8 bits.
-DType computed_type(DType type) { return is_8bit(type) ? DType::f32 : type; }
-
-/// Returns the type of a tensor that the text gives none, beside the first input's.
-DType usual_type(const Axes& axes, DType first) { return axes.column ? computed_type(first) : compute_type(first); }
 
 /// A formula, as the text of a spec begins with it.
 struct FormulaSource {
@@ -386,52 +370,6 @@ Expected<Spec> parse_formula_spec(std::string_view text) {
     NORMJIT_TRY(const auto fields,
                 text::Fields::parse("spec", line, std::vector<std::string_view>(words.begin(), words.end())));
     return FormulaReader(source, fields).read();
-}
-
-namespace {
-
-std::string list_text(std::string_view key, const std::vector<std::string>& names) {
-    return fmt::format(" {}={}", key, names.empty() ? std::string(left_out) : fmt::format("{}", fmt::join(names, ",")));
-}
-
-/// Returns the type that the text would give the tensor if it did not say one; none for an optional tensor.
-std::optional<DType> usual_type(const Spec& spec, Tensor tensor) {
-    const Formula& formula = *spec.formula;
-    const auto type = [&](Tensor of) { return spec.dtype_if(of).value_or(formula.tensors[of]->dtype); };
-    const Formula::Tensor& its = *formula.tensors[tensor];
-    if (its.is_optional) return std::nullopt;
-    if (tensor == formula.first) return DType::f32;
-    if (its.is_output && spec.pass == Pass::backward) return computed_type(type(*spec.find(its.name.substr(1))));
-    return usual_type(its.axes, type(formula.first));
-}
-
-}  // namespace
-
-std::string formula_spec_text(const Spec& of) {
-    const Spec& spec = whole_spec(of);
-    const Formula& formula = *spec.formula;
-    std::string line = formula.source;
-    if (spec.pass != Spec().pass) line += fmt::format(" pass={}", name(spec.pass));
-    for (const std::string_view key : {"slices", "rows", "cols"}) line += size_text(spec, key);
-    std::vector<std::string> outputs, accumulated;
-    for (const Tensor tensor : all_tensors) {
-        const auto& its = formula.tensors[tensor];
-        if (!its || (its->is_output && !spec.has(tensor))) continue;
-        const DType type = spec.dtype_if(tensor).value_or(its->dtype);
-        if (type != usual_type(spec, tensor)) line += fmt::format(" {}={}", its->name, name(type));
-        if (its->is_output) outputs.push_back(its->name);
-        if (spec.accumulates(tensor)) accumulated.push_back(its->name);
-    }
-    std::ranges::sort(outputs);
-    if (outputs != formula.usual_outputs) line += list_text("out", outputs);
-    if (formula.saved != formula.usual_saved) line += list_text("save", formula.saved);
-    if (!accumulated.empty()) line += list_text("accumulate", accumulated);
-    for (const Formula::Number& number : formula.numbers) {
-        if (number.value != usual_number(number.name))
-            line += fmt::format(" {}={}", number.name, text::number(number.value));
-    }
-    if (spec.invariant) line += " invariant=1";
-    return line;
 }
 
 }  // namespace normjit

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the first line of a formula declares, and what its body leaves to the user.
+#pragma once
+
+#include "normjit/status.h"
+#include "normjit/tensor.h"
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace normjit::ir {
+
+struct Signature {
+    struct Tensor {
+        std::string name;
+        Axes axes;
+        bool is_output = false;
+        bool is_optional = false;
+        std::string run = {};  ///< what divides the columns: "R" of [N/R], "128" of [N/128]; empty for [N]
+    };
+    std::string name;
+    std::vector<Tensor> tensors;       ///< inputs, then outputs
+    std::vector<std::string> numbers;  ///< words of the body that the user gives
+    std::string line;                  ///< the whole formula in one line, without needless blanks
+    size_t bytes = 0;                  ///< of the text, up to the closing brace
+};
+
+/// Reads the formula that the text begins with. Fails with a position if its first line is wrong, or a name is one of
+/// `reserved`.
+Expected<Signature> read_signature(std::string_view text, const std::vector<std::string_view>& reserved);
+
+}  // namespace normjit::ir

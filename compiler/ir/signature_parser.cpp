@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ir/signature_parser.h"
+
+#include "support/text.h"
+#include "support/try.h"
+
+#include <algorithm>
+#include <cctype>
+
+#include <fmt/format.h>
+
+namespace normjit::ir {
+
+namespace {
+
+constexpr size_t most_text = 64 << 10;
+constexpr size_t longest_name = 40;
+
+/// People's formulas come nowhere near; gradients and functions as arithmetic have many times as many.
+constexpr ValueId most_values = 1024;
+
+struct NamedAxes {
+    std::string_view text;
+    Axes axes;
+};
+constexpr NamedAxes all_axes[] = {
+    {"[S,M,N]", {true, true, true}}, {"[M,N]", {false, true, true}}, {"[S,M]", {true, true, false}},
+    {"[M]", {false, true, false}},   {"[S,N]", {true, false, true}}, {"[N]", {false, false, true}},
+    {"[]", {false, false, false}},
+};
+
+void append(std::string& line, std::string_view token) {
+    const bool is_operator = token.size() == 1 && std::string_view("+-*/=").find(token[0]) != std::string_view::npos;
+    if (is_operator) {
+        line += fmt::format(" {} ", token);
+    } else {
+        line += token == "," ? ", " : token;
+    }
+}
+
+std::string axes_text(const Signature::Tensor& tensor) {
+    std::string axes(std::ranges::find(all_axes, tensor.axes, &NamedAxes::axes)->text);
+    return tensor.run.empty() ? axes : axes.insert(axes.size() - 1, "/" + tensor.run);
+}
+
+std::string header_line(const Signature& signature) {
+    std::string lists[2];
+    for (const Signature::Tensor& tensor : signature.tensors) {
+        std::string& list = lists[tensor.is_output ? 1 : 0];
+        list += fmt::format("{}{}{}{}", list.empty() ? "" : ", ", tensor.name, tensor.is_optional ? "?" : "",
+                            axes_text(tensor));
+    }
+    return fmt::format("norm {}({}) -> {}", signature.name, lists[0], lists[1]);
+}
+
+}  // namespace
+
+SignatureParser::SignatureParser(std::string_view text) : ExpressionParser(text, most_values), text_(text) {}
+
+Expected<Signature> SignatureParser::signature(const std::vector<std::string_view>& reserved) {
+    if (text_.size() > most_text) return invalid_argument(fmt::format("more than {} bytes", most_text));
+    reserved_ = reserved;
+    NORMJIT_RETURN_IF_ERROR(first_line());
+    NORMJIT_RETURN_IF_ERROR(scan_body());
+    NORMJIT_RETURN_IF_ERROR(decide_slices());
+    return std::move(signature_);
+}
+
+Status SignatureParser::first_line() {
+    skip_lines();
+    NORMJIT_RETURN_IF_ERROR(expect_word("norm"));
+    NORMJIT_TRY(const Token name, word("the name of the norm expected"));
+    NORMJIT_RETURN_IF_ERROR(check_name(name));
+    signature_.name = name.text;
+    NORMJIT_RETURN_IF_ERROR(expect('('));
+    NORMJIT_RETURN_IF_ERROR(tensors(false));
+    NORMJIT_RETURN_IF_ERROR(expect(')'));
+    skip_lines();
+    NORMJIT_RETURN_IF_ERROR(expect('-'));
+    NORMJIT_RETURN_IF_ERROR(expect('>'));
+    return tensors(true);
+}
+
+Status SignatureParser::check_name(const Token& name) const {
+    if (name.text.size() > longest_name)
+        return error_at(name, fmt::format("the name is longer than {} letters", longest_name));
+    if (find_op(name.text) || name.text == row_sum || name.text == all_columns)
+        return error_at(name, fmt::format("'{}' has a meaning in formulas", name.text));
+    if (std::ranges::find(reserved_, name.text) != reserved_.end())
+        return error_at(name, fmt::format("'{}' is a key of specs", name.text));
+    return {};
+}
+
+/// Parses "x[M,N], gamma?[N]".
+Status SignatureParser::tensors(bool are_outputs) {
+    do {
+        skip_lines();
+        const Token name = lexer_.next();
+        if (name.kind != Token::Kind::word) return error_at(name, "name of a tensor expected");
+        NORMJIT_RETURN_IF_ERROR(check_name(name));
+        const bool is_optional = accept('?');
+        Signature::Tensor tensor{std::string(name.text), {}, are_outputs, is_optional};
+        NORMJIT_RETURN_IF_ERROR(axes_of(tensor));
+        for (const Signature::Tensor& other : signature_.tensors) {
+            if (other.name == name.text) return error_at(name, fmt::format("'{}' is declared twice", name.text));
+        }
+        if (signature_.tensors.size() == tensor_count)
+            return error_at(name, fmt::format("more than {} tensors", tensor_count));
+        signature_.tensors.push_back(std::move(tensor));
+        declared_.push_back(name);
+        skip_lines_before(',');
+    } while (accept(','));
+    return {};
+}
+
+Status SignatureParser::axes_of(Signature::Tensor& tensor) {
+    const Token at = lexer_.peek();
+    NORMJIT_RETURN_IF_ERROR(expect('['));
+    std::string found = "[";
+    while (!is_symbol(']') && !is_symbol('/') && !is_kind(Token::Kind::newline) && !is_kind(Token::Kind::end))
+        found += lexer_.next().text;
+    if (accept('/')) {
+        NORMJIT_TRY(tensor.run, run_of_columns());
+    }
+    NORMJIT_RETURN_IF_ERROR(expect(']'));
+    found += "]";
+    std::vector<std::string_view> allowed;
+    for (const NamedAxes& each : all_axes) {
+        allowed.push_back(each.text);
+        if (each.text != found) continue;
+        tensor.axes = each.axes;
+        if (tensor.run.empty() || (each.axes.is_columns() && !tensor.is_output)) return {};
+        return error_at(at, fmt::format("{}: only inputs [N/{}] and [S,N/{}] have an element for each run of columns",
+                                        found.insert(found.size() - 1, "/" + tensor.run), tensor.run, tensor.run));
+    }
+    return error_at(at, fmt::format("{} is none of the axes {}", text::shown(found), text::join(allowed)));
+}
+
+/// Parses the R of [N/R], or a number.
+Expected<std::string> SignatureParser::run_of_columns() {
+    const Token run = lexer_.next();
+    if (run.kind == Token::Kind::number && run.text.find_first_not_of("0123456789") == run.text.npos)
+        return std::string(run.text);
+    if (run.kind != Token::Kind::word)
+        return error_at(run, "the columns of a run expected: a whole number, or the name of one");
+    NORMJIT_RETURN_IF_ERROR(check_name(run));
+    return std::string(run.text);
+}
+
+/// Gives each slice its own rows if no tensor says slices. If one does, inputs [M,N] are the same for all slices.
+Status SignatureParser::decide_slices() {
+    auto& all = signature_.tensors;
+    const bool has_slices = std::ranges::any_of(all, [](const Signature::Tensor& tensor) { return tensor.axes.slice; });
+    for (size_t i = 0; i < all.size(); ++i) {
+        Axes& axes = all[i].axes;
+        if (!has_slices) axes.slice = axes.row;
+        if (axes.slice || !axes.row || (axes.column && !all[i].is_output)) continue;
+        return error_at(declared_[i], fmt::format("'{}' has rows, so beside tensors with S it needs S as well{}",
+                                                  all[i].name, all[i].is_output ? "" : "; only [M,N] does not"));
+    }
+    return {};
+}
+
+void SignatureParser::skip_lines() {
+    while (is_kind(Token::Kind::newline)) lexer_.next();
+}
+/// Passes over line ends if the symbol follows them.
+void SignatureParser::skip_lines_before(char symbol) {
+    const Lexer before = lexer_;
+    skip_lines();
+    if (!is_symbol(symbol)) lexer_ = before;
+}
+void SignatureParser::skip_separators() {
+    while (is_kind(Token::Kind::newline) || is_symbol(';')) lexer_.next();
+}
+
+Status SignatureParser::open_body() {
+    skip_lines_before('{');
+    has_braces_ = accept('{');
+    if (!has_braces_ && !is_kind(Token::Kind::newline)) return error("'{' or the end of the line expected");
+    skip_separators();
+    return {};
+}
+
+/// Finds the numbers that the user gives, and writes the formula in a line.
+Status SignatureParser::scan_body() {
+    std::set<std::string_view> known;
+    for (const Signature::Tensor& tensor : signature_.tensors) known.insert(tensor.name);
+    NORMJIT_RETURN_IF_ERROR(count_runs(known));
+    std::string& line = signature_.line;
+    line = header_line(signature_);
+    NORMJIT_RETURN_IF_ERROR(open_body());
+    line += " { ";
+    for (bool begins = true; !at_end();) {
+        const Token token = lexer_.next();
+        if (token.kind == Token::Kind::newline || token.text == ";") {
+            skip_separators();
+            if (!at_end()) line += "; ";
+            begins = true;
+            continue;
+        }
+        append(line, token.text);
+        if (token.kind == Token::Kind::word && begins) {
+            if (is_run(token.text)) return error_at(token, fmt::format("'{}' is a number, of columns", token.text));
+            known.insert(token.text);
+        } else if (token.kind == Token::Kind::word && token.text != all_columns && !is_symbol('(') &&
+                   known.insert(token.text).second) {
+            NORMJIT_RETURN_IF_ERROR(check_name(token));
+            signature_.numbers.emplace_back(token.text);
+        }
+        begins = false;
+    }
+    if (has_braces_ && is_kind(Token::Kind::end)) return error("'}' expected");
+    signature_.bytes = has_braces_ ? lexer_.offset() + 1 : text_.size();
+    line += " }";
+    return {};
+}
+
+bool SignatureParser::is_run(std::string_view word) const {
+    return std::ranges::find(signature_.tensors, word, &Signature::Tensor::run) != signature_.tensors.end();
+}
+
+/// Makes the names of runs numbers that the user gives.
+Status SignatureParser::count_runs(std::set<std::string_view>& known) {
+    for (size_t i = 0; i < declared_.size(); ++i) {
+        const std::string& run = signature_.tensors[i].run;
+        const bool is_number = run.empty() || std::isdigit(static_cast<unsigned char>(run[0]));
+        if (is_number || std::ranges::find(signature_.numbers, run) != signature_.numbers.end()) continue;
+        if (!known.insert(run).second)
+            return error_at(declared_[i], fmt::format("'{}' is a tensor; the columns of a run are a number", run));
+        signature_.numbers.push_back(run);
+    }
+    return {};
+}
+
+Expected<Signature> read_signature(std::string_view text, const std::vector<std::string_view>& reserved) {
+    return SignatureParser(text).signature(reserved);
+}
+
+}  // namespace normjit::ir
