@@ -24,6 +24,8 @@ class Formula {
     /// Returns the name or number by which users refer to the value; empty if it is written inside them.
     virtual std::string name_in_use(ValueId id) const = 0;
     virtual std::string function_name(Op op) const { return std::string(info(op).notation); }
+    /// True for operators between their operands, false for functions before them.
+    virtual bool is_infix(ValueId id) const { return info(function_[id].op).infix(); }
 
     const Function& function_;
 };

@@ -43,6 +43,20 @@ PerValue<int> Function::use_counts() const {
     return counts;
 }
 
+PerValue<bool> compared_with_largest(const Function& function) {
+    PerValue<bool> compared(function.values.size());
+    for (const Value& value : function.values) {
+        if (value.op != Op::compare) continue;
+        for (const ValueId largest : value.operands) {
+            if (function[largest].op != Op::row_max) continue;
+            compared[function[largest].operands[0]] = true;
+            for (const ValueId operand : value.operands) compared[operand] = compared[operand] || operand != largest;
+        }
+    }
+    mark_needed(function, compared, [&](ValueId id) { return !function[id].is_row_reduction(); });
+    return compared;
+}
+
 void drop_unused(Function& function) {
     PerValue<bool> needed(function.values.size());
     for (const Output& output : function.outputs) needed[output.value] = true;

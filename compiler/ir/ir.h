@@ -130,6 +130,10 @@ void mark_needed(const Function& function, PerValue<bool>& needed, const ReadsOn
     }
 }
 
+/// Marks what is compared with the largest of its row, and what that is computed from. Such values must have the same
+/// bits in every sweep, or no element equals the largest.
+PerValue<bool> compared_with_largest(const Function& function);
+
 /// Drops every value that no output needs. The others keep their order.
 void drop_unused(Function& function);
 

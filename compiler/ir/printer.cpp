@@ -110,7 +110,7 @@ std::string Formula::use(ValueId id, int outer) const {
 std::string Formula::body(ValueId id, int outer) const {
     const Value& value = function_[id];
     const OpInfo& op = info(value.op);
-    if (!op.infix()) {
+    if (!is_infix(id)) {
         std::string text = fmt::format("{}({}", function_name(value.op), use(value.operands[0]));
         if (op.operands == 2) text += ", " + use(value.operands[1]);
         return text + ")";

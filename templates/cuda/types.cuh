@@ -76,6 +76,9 @@ struct List {
     }
 };
 
+// A product that is rounded before it is added to something.
+NORMJIT_DEVICE float rounded_product(float a, float b) { return __fmul_rn(a, b); }
+NORMJIT_DEVICE double rounded_product(double a, double b) { return __dmul_rn(a, b); }
 NORMJIT_DEVICE float inverse_root(float a) { return __frsqrt_rn(a); }
 NORMJIT_DEVICE double inverse_root(double a) { return 1.0 / __dsqrt_rn(a); }
 

@@ -62,7 +62,22 @@ Case crowded_case(Random& random) {
     return random_case_of(random, *spec, random_batch(random, *spec));
 }
 
+/// Draws the gradient of a formula through the largest of each row, of what a sweep may compute in one way or another.
+Case largest_case(Random& random) {
+    const std::string of = random.pick({"gamma * 1.7 + s", "abs(gamma * gamma - s)", "x * 1.3 + s + gamma",
+                                        "silu(gamma * 1.3) + (x + s) / (abs(gamma) + 0.5)", "gamma * s + s * s - x"});
+    const auto spec = parse_spec("norm largest(x[M,N], s[M], gamma[N]) -> y[M,N] { y = x * row_max(" + of +
+                                 ") } cols=" + std::to_string(random.between(1, 200)) +
+                                 random.pick({" x=f32 gamma=f32", " x=f64"}) + " out=dx,ds,dgamma");
+    REQUIRE_MESSAGE(spec.ok(), spec.status().message());
+    return random_case_of(random, *spec, random_batch(random, *spec));
+}
+
 }  // namespace
+
+TEST_CASE("the gradient of a row's largest reaches the element that it is") {
+    check_cases(100, largest_case, check_against_reference);
+}
 
 TEST_CASE("formulas with more values than registers agree with the reference") {
     check_cases(100, crowded_case, check_against_reference);

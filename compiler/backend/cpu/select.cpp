@@ -13,7 +13,12 @@ using ir::Op;
 class Selector {
   public:
     Selector(const ir::Function& function, const LoopBody& body)
-        : function_(function), body_(body), uses_(function.values.size()), own_(function.values.size()) {
+        : function_(function),
+          body_(body),
+          uses_(function.values.size()),
+          own_(function.values.size()),
+          has_same_bits_(ir::compared_with_largest(function)),
+          all_uses_(function.use_counts()) {
         for (const ValueId id : body.values) {
             own_[id] = true;
             if (is_reloaded(id)) continue;
@@ -67,6 +72,11 @@ class Selector {
         return function_[id].op == Op::mul && uses_[id] == 1 && is_own(id) && !is_reloaded(id);
     }
 
+    /// True if every body that computes the user computes the product, and for nobody else.
+    bool folds_everywhere(ValueId product, ValueId user) const {
+        return all_uses_[product] == 1 && function_[product].shape == function_[user].shape;
+    }
+
     /// True if a product becomes part of its user: an addition, subtraction or sum of this body.
     bool is_folded(ValueId id) const {
         if (!is_foldable(id)) return false;
@@ -82,7 +92,9 @@ class Selector {
         const ir::Value& value = function_[user];
         if (value.op != Op::add && value.op != Op::sub) return ir::no_value;
         for (const ValueId operand : value.operands) {
-            if (operand != ir::no_value && is_foldable(operand)) return operand;
+            if (operand != ir::no_value && is_foldable(operand) &&
+                (!has_same_bits_[user] || folds_everywhere(operand, user)))
+                return operand;
         }
         return ir::no_value;
     }
@@ -202,7 +214,9 @@ class Selector {
     const ir::Function& function_;
     const LoopBody& body_;
     ir::PerValue<int> uses_;
-    ir::PerValue<bool> own_;  ///< those of the body
+    ir::PerValue<bool> own_;            ///< those of the body
+    ir::PerValue<bool> has_same_bits_;  ///< in whichever body it is computed
+    ir::PerValue<int> all_uses_;        ///< in all bodies
     std::vector<MicroOp> ops_;
 };
 

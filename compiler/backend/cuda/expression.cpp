@@ -22,7 +22,8 @@ Expressions::Expressions(const plan::Plan& plan)
     : Formula(plan.function),
       suffix_(plan.spec.formula ? "_" : ""),
       names_(plan.function.values.size()),
-      in_row_(plan.function.values.size()) {
+      in_row_(plan.function.values.size()),
+      has_same_bits_(ir::compared_with_largest(plan.function)) {
     for (ValueId id = 0; id < function_.size(); ++id) {
         const std::string name = ir::name(function_, id);
         names_[id] = function_[id].op == Op::final_reduce ? "sum" : name.empty() ? "" : identifier(name);
@@ -44,7 +45,13 @@ std::string Expressions::name_in_use(ValueId id) const {
 
 std::string Expressions::function_name(Op op) const {
     if (op == Op::rsqrt) return "inverse_root";
+    if (op == Op::mul) return "rounded_product";
     return (is_in_math(op) ? "math::" : "") + Formula::function_name(op);
+}
+
+/// The compiler joins a product and a sum in one place and not in another.
+bool Expressions::is_infix(ValueId id) const {
+    return Formula::is_infix(id) && !(function_[id].op == Op::mul && has_same_bits_[id]);
 }
 
 }  // namespace normjit::backend::cuda

@@ -34,10 +34,12 @@ class Expressions final : public ir::Formula {
   private:
     std::string name_in_use(ir::ValueId id) const override;
     std::string function_name(ir::Op op) const override;
+    bool is_infix(ir::ValueId id) const override;
 
     std::string_view suffix_;
     ir::PerValue<std::string> names_;
     ir::PerValue<bool> in_row_;
+    ir::PerValue<bool> has_same_bits_;  ///< wherever it is computed
 };
 
 }  // namespace normjit::backend::cuda
