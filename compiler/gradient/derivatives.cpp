@@ -20,12 +20,14 @@ Sum of_gate(const Term& x, const Term& s, const Term& w) {
     return sum;
 }
 
-/// gelu_tanh(x) = x * sigmoid(v), v = x * (linear + cubic * x^2)
-Sum of_gelu_tanh(const Term& product, Expr x) {
-    const Expr square = x * x;
-    const Expr s = sigmoid(x * (square * ir::gelu_cubic + ir::gelu_linear));
-    const Expr slope = square * (3 * ir::gelu_cubic) + ir::gelu_linear;
-    return of_gate(product, of_value(s.id), of_value(slope.id));
+/// gelu_tanh(x) = x * sigmoid(v), v = x * (linear + cubic * x^2). Beyond `far` the sigmoid is exactly 0 or 1, so x may
+/// stay there in v' and beside it: otherwise v' would overflow, and 0 times infinity is no number.
+Sum of_gelu_tanh(Expr x) {
+    constexpr double far = 22;
+    const Expr s = sigmoid(x * (x * x * ir::gelu_cubic + ir::gelu_linear));
+    const Expr near = min(max(x, x.builder->constant(-far)), x.builder->constant(far));
+    const Expr slope = near * near * (3 * ir::gelu_cubic) + ir::gelu_linear;
+    return of_gate(of_value(near.id), of_value(s.id), of_value(slope.id));
 }
 
 /// The normal distribution, and x times its density.
@@ -68,7 +70,7 @@ std::optional<Sum> derivative(ir::Builder& builder, const Products& products, ir
         case Op::softplus:
             return of_value(sigmoid(a).id);
         case Op::gelu_tanh:
-            return of_gelu_tanh(products[a.id], a);
+            return of_gelu_tanh(a);
         case Op::erf:
             return of_value((exp(a * a * -1) * (2 / root_pi)).id);
         case Op::gelu:

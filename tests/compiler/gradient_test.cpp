@@ -235,6 +235,20 @@ TEST_CASE("the derivative of each function is that of finite differences") {
     check_gradients(random, [&](ir::Builder& b) { return max(x(b), gamma(b)) * min(row(b), x(b)); });
 }
 
+TEST_CASE("the gradient of a gate is finite wherever its argument is") {
+    for (const auto function : {ir::silu, ir::gelu_tanh, ir::gelu}) {
+        ir::Builder b(frontend::declare(spec_of_inputs()));
+        const Expr a = b.input(Tensor::x), dy = b.input(Tensor::dy);
+        const auto gradients = gradient::differentiate(b, std::array{Given{function(a), dy}}, std::array{a}, {});
+        REQUIRE(gradients.ok());
+        Inputs data;
+        data[Tensor::x] = {-1e300, -1e200, -1e120, -1e60, -1e30, -1e15, 1e15, 1e30, 1e60, 1e120, 1e200, 1e300};
+        data[Tensor::dy].fill(1);
+        const Matrix slopes = evaluate(b.function(), data)[static_cast<size_t>(gradients->front().id)];
+        for (size_t i = 0; i < slopes.size(); ++i) CHECK(slopes[i] == (data[Tensor::x][i] < 0 ? 0 : 1));
+    }
+}
+
 TEST_CASE("equal operands of a maximum or minimum share its gradient") {
     ir::Builder b(frontend::declare(spec_of_inputs()));
     const Expr a = b.input(Tensor::x), c = b.input(Tensor::residual), dy = b.input(Tensor::dy);
