@@ -3,6 +3,7 @@
 // packs and disk (load_or_compile); else compile and load.
 #include "engine/engine_impl.h"
 #include "kernel/kernel_impl.h"
+#include "support/default_settings.h"
 #include "support/text.h"
 #include "support/try.h"
 #include "system/fork_gate.h"
@@ -61,6 +62,7 @@ Expected<Kernel> Engine::Impl::prepare(const Request& request, const PrepareOpti
 Engine::Impl::Loaded Engine::Impl::obtain(const Request& request) {
     return flights_.run(request, [this](const Request& each) -> Loaded {
         if (LoadedKernel ready = kernels_.find(each)) return ready;
+        const DefaultSettings settings;  // a host may have unmasked exceptions, even that of inexact results
         NORMJIT_TRY(LoadedKernel kernel,
                     each.schedule ? load_or_compile(each.spec, *each.schedule) : choose_and_obtain(each.spec));
         kernels_.add(each, kernel);

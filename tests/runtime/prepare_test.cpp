@@ -9,6 +9,7 @@
 #include "normjit/engine.h"
 
 #include <atomic>
+#include <cfenv>
 #include <chrono>
 #include <thread>
 #include <vector>
@@ -47,6 +48,15 @@ TEST_CASE("a kernel is made once") {
     const Schedule other = *parse_schedule("cpu row_groups=3 strip=1");
     CHECK(f.engine.prepare(spec(100), other)->artifact().schedule == other);
     CHECK(f.device->loads == 3);
+}
+
+TEST_CASE("a host may have unmasked the exceptions of arithmetic") {
+    Fixture f;
+    feenableexcept(FE_ALL_EXCEPT);
+    const auto kernel = f.engine.prepare(spec(777));
+    CHECK(fegetexcept() == FE_ALL_EXCEPT);
+    fedisableexcept(FE_ALL_EXCEPT);
+    CHECK(kernel.ok());
 }
 
 TEST_CASE("the log hears of what was compiled") {
