@@ -154,7 +154,8 @@ class Checker {
             return error(tensor, "row_stride is {}; only matrices have one, leave it contiguous", given.row_stride);
         if (given.slice_stride == Argument::contiguous) return {};
         if (given.slice_stride < 0) return error(tensor, "slice_stride is {}; must be at least 0", given.slice_stride);
-        if (operand.axes.slice && operand.axes.column) return {};
+        const bool has_row_per_slice = operand.axes.slice || !spec_.has_slices();  // one slice is never stepped over
+        if (operand.axes.column && has_row_per_slice) return {};
         return error(tensor, "slice_stride is {}; the tensor has no row per slice, leave it contiguous",
                      given.slice_stride);
     }

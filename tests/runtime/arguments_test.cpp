@@ -251,6 +251,10 @@ TEST_CASE("slice strides") {
     launch = sliced("layernorm cols=5 slices=any per_slice=beta");
     launch.arguments[Tensor::gamma].slice_stride = 5;
     CHECK(starts(launch.error(), "launch: gamma: slice_stride is 5; the tensor has no row per slice"));
+    Launch one = sliced("layernorm cols=5 slices=1");
+    one.arguments.slices = 1;
+    one.arguments[Tensor::gamma].slice_stride = 5;  // as a host gives it for any number of slices
+    CHECK(one.error() == "");
     launch = sliced();
     launch.arguments[Tensor::dx].slice_stride = 14;  // 3 rows of 5 take 15
     CHECK(launch.error() == "launch: dx: slice_stride is 14; the slices of an output may not overlap");
