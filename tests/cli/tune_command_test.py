@@ -54,6 +54,8 @@ class Tune(Case):
 
     def test_info_says_whose_points_decide(self):
         spec = "rmsnorm pass=forward rows=100 cols=4096 x=bf16"
+        if not json.loads(self.done("info", "--json"))["nvrtc"]["available"]:
+            self.skipTest("no NVRTC")
         of = {sm: json.loads(self.done("info", spec, "--target", sm, "--json"))["reason"]
               for sm in ("sm_90 sms=132 shared=232448 l2=52428800", "sm_80")}
         self.assertRegex(of["sm_90 sms=132 shared=232448 l2=52428800"], r"^point of h100\.txt, distance [0-9.]+: rmsnorm ")
