@@ -325,9 +325,12 @@ class FormulaReader {
         if (spec_.cols % 2 != 0)
             return fields_.error("cols", "partner(), the element half a row away, needs an even number");
         for (const auto& tensor : formula_.tensors.values) {
-            if (tensor && tensor->axes.has_runs())
-                return invalid_argument(
-                    fmt::format("spec: formula: {}: runs of columns go with no partner()", tensor->name));
+            if (!tensor || !tensor->axes.has_runs()) continue;
+            const bool is_of_scalar = tensor->axes.run == spec_.cols;
+            return invalid_argument(
+                fmt::format("spec: formula: {}: {} no partner()", tensor->name,
+                            is_of_scalar ? "the gradient of a number, or of what is one for all columns, goes with"
+                                         : "runs of columns go with"));
         }
         size_t needed = 0;
         for (const auto& tensor : formula_.tensors.values) needed += !tensor ? 0 : tensor->axes.column ? 2 : 1;
