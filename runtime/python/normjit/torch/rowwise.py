@@ -192,7 +192,7 @@ def _name(function: Callable[..., Any]) -> str:
 class _Writer:
     """Writes the operations of a traced graph as lines of a formula."""
 
-    BINARY = {Aten.add.Tensor: "+", Aten.add.Scalar: "+", Aten.sub.Tensor: "-", Aten.sub.Scalar: "-",
+    BINARY = {Aten.add.Tensor: "+", Aten.add.Scalar: "+", Aten.sub.Tensor: "-", Aten.sub.Scalar: "-", Aten.rsub.Scalar: "-",
               Aten.mul.Tensor: "*", Aten.mul.Scalar: "*", Aten.div.Tensor: "/", Aten.div.Scalar: "/"}
     UNARY = {Aten.rsqrt.default: "rsqrt", Aten.sqrt.default: "sqrt", Aten.exp.default: "exp", Aten.log.default: "log",
              Aten.abs.default: "abs", Aten.sigmoid.default: "sigmoid", Aten.silu.default: "silu",
@@ -241,8 +241,11 @@ class _Writer:
             return self.operand(arguments[0], node)
         if target in self.BINARY:
             left, right = (self.operand(each, node) for each in arguments[:2])
-            if node.kwargs.get("alpha", 1) != 1:
-                right = f"{right} * {self.operand(node.kwargs['alpha'], node)}"
+            if target == Aten.rsub.Scalar:
+                left, right = right, left
+            alpha = arguments[2] if len(arguments) > 2 else node.kwargs.get("alpha", 1)
+            if alpha != 1:
+                right = f"{right} * {self.operand(alpha, node)}"
             return f"{left} {self.BINARY[target]} {right}"
         if target in self.UNARY:
             return f"{self.UNARY[target]}({self.operand(arguments[0], node)})"
@@ -252,8 +255,6 @@ class _Writer:
             return f"-{self.operand(arguments[0], node)}"
         if target == Aten.reciprocal.default:
             return f"1 / {self.operand(arguments[0], node)}"
-        if target == Aten.rsub.Scalar:
-            return f"{self.operand(arguments[1], node)} - {self.operand(arguments[0], node)}"
         if target == Aten.pow.Tensor_Scalar and arguments[1] in (2, 3, 0.5, -0.5):
             a = self.operand(arguments[0], node)
             powers = {2: f"{a} * {a}", 3: f"{a} * {a} * {a}", 0.5: f"sqrt({a})", -0.5: f"rsqrt({a})"}
