@@ -2,6 +2,7 @@
 """Row-wise functions of torch code as formulas: a function is traced, and the graph written as a formula."""
 from __future__ import annotations
 
+import collections
 import functools
 import inspect
 import math
@@ -46,10 +47,11 @@ class _Rowwise:
         functools.update_wrapper(self, function)
         self.__wrapped__ = function
         parameters = inspect.signature(function).parameters.values()
+        self._parameters = [each.name for each in parameters]
         for each in parameters:
             if each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD):
                 raise InvalidArgument(f"rowwise: {_shown(function)} has a parameter {each}; each must have a name of its own")
-        self._names = [each.name for each in parameters if each.kind is not each.KEYWORD_ONLY]
+        self._positional = [each.name for each in parameters if each.kind is not each.KEYWORD_ONLY]
         self._defaults = {each.name: each.default for each in parameters if each.default is not each.empty}
 
     def __repr__(self) -> str:
@@ -71,20 +73,27 @@ class _Rowwise:
         return self if instance is None else functools.partial(self, instance)
 
     def __call__(self, *arguments: Any, **named: Any) -> torch.Tensor:
-        if len(arguments) > len(self._names):
-            inspect.signature(self.__wrapped__).bind(*arguments, **named)  # says what is wrong
-        bound = {**self._defaults, **dict(zip(self._names, arguments)), **named}
+        bound = self._bound(arguments, named)
         given = {name: value for name, value in bound.items() if isinstance(value, torch.Tensor)}
         if not given:
             raise InvalidArgument(f"{_shown(self.__wrapped__)}: no tensor is given")
         first = next(iter(given.values()))
         kinds = tuple((name, _axes(name, value, first), value.dtype, value.dim()) for name, value in given.items())
         others = tuple((name, _constant(value)) for name, value in bound.items() if name not in given)
-        dtype, _, text = _plan(self, kinds, others, _constant(first.shape[-1])).partition(" ")
-        used = text.partition(")")[0]
-        result: torch.Tensor = call(text, {f"{name}_": value for name, value in given.items() if f"{name}_[" in used},
-                                    getattr(torch, dtype))
+        dtype, inputs, text = _plan(self, kinds, others, _constant(first.shape[-1])).split(" ", 2)
+        tensors = list(given.values())
+        used = {name: tensors[int(name.rpartition("_")[2])] for name in inputs.split(",")}
+        result: torch.Tensor = call(text, used, getattr(torch, dtype))
         return result
+
+    def _bound(self, arguments: Any, named: dict[str, Any]) -> dict[str, Any]:
+        """Returns the arguments by the names of their parameters, in the order of these."""
+        positional = dict(zip(self._positional, arguments))
+        bound = {**self._defaults, **positional, **named}
+        fit = len(positional) == len(arguments) and not any([name in named for name in positional])
+        if not fit or len(bound) != len(self._parameters) or not all([name in bound for name in self._parameters]):
+            inspect.signature(self.__wrapped__).bind(*arguments, **named)  # says what is wrong
+        return {name: bound[name] for name in self._parameters}
 
 
 def _constant(value: Any) -> Any:
@@ -114,7 +123,14 @@ def _plan(of: _Rowwise, kinds: Any, others: Any, cols: int) -> str:
         hash(others)
     except TypeError as error:
         raise InvalidArgument(f"{_shown(of.__wrapped__)}: {error}: arguments that are no tensors must be constants") from None
-    return _traced(of.__wrapped__, kinds, others, cols)
+    return _traced(of.__wrapped__, kinds, others, _told_apart([value for _, value in others]), cols)
+
+
+def _told_apart(value: Any) -> Any:
+    """Returns what differs for equal constants that code can tell apart: True, 1 and 1.0, or 0.0 and -0.0."""
+    if isinstance(value, (tuple, list)):
+        return type(value), *map(_told_apart, value)
+    return type(value), repr(value) if isinstance(value, (float, complex)) else None
 
 
 _plan._dynamo_marked_constant = True  # type: ignore[attr-defined]
@@ -122,7 +138,7 @@ _plan._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 @functools.lru_cache(maxsize=256)
 def _traced(function: Callable[..., Any], kinds: tuple[tuple[str, str, torch.dtype, int], ...],
-            others: tuple[tuple[str, Any], ...], cols: int) -> str:
+            others: tuple[tuple[str, Any], ...], told_apart: Any, cols: int) -> str:
     dimensions = kinds[0][3]
     shapes = {"M,N": (3,) * (dimensions - 1) + (cols,), "N": (cols,), "M": (3,) * (dimensions - 1) + (1,)}
     made: str = probes.alone(_trace, function, kinds, others, shapes)
@@ -132,34 +148,48 @@ def _traced(function: Callable[..., Any], kinds: tuple[tuple[str, str, torch.dty
 def _trace(function: Callable[..., Any], kinds: Any, others: Any, shapes: Mapping[str, tuple[int, ...]]) -> str:
     from torch.fx.experimental.proxy_tensor import make_fx
 
-    names = [name for name, *_ in kinds]
+    signature = inspect.signature(function)
 
     def of_tensors(*tensors: torch.Tensor) -> Any:
-        return function(**dict(zip(names, tensors)), **dict(others))
+        values = {**{name: tensor for (name, *_), tensor in zip(kinds, tensors)}, **dict(others)}
+        bound = inspect.BoundArguments(signature, collections.OrderedDict(values))
+        return function(*bound.args, **bound.kwargs)
 
     graph = make_fx(of_tensors)(*(torch.empty(shapes[axes], dtype=dtype, device="meta") for _, axes, dtype, _ in kinds))
     text, dtype = _text(function, graph, kinds, shapes)
     _check_gradients(function, of_tensors, formula(text), kinds, shapes)
-    return f"{str(dtype).rpartition('.')[2]} {formula(text).text}"
+    return f"{str(dtype).rpartition('.')[2]} {','.join(formula(text).formula.inputs)} {formula(text).text}"
+
+
+def _inputs(kinds: Any) -> dict[str, str]:
+    """Returns the axes of tensors by their names in a formula, which are those of the parameters and a number: so no
+    two are the same, nor is one the name of a value or of another's gradient."""
+    return {f"{_letters(name)}_{i}": axes for i, (name, axes, *_) in enumerate(kinds)}
+
+
+def _letters(name: str) -> str:
+    """Returns a name of Python's as a formula may have it."""
+    return "".join(c if c.isalnum() and c.isascii() else "_" for c in name)[:32]
 
 
 def _text(function: Callable[..., Any], graph: torch.fx.GraphModule, kinds: Any,
           shapes: Mapping[str, tuple[int, ...]]) -> tuple[str, torch.dtype]:
     """Returns a graph as a formula, and the type of its result."""
     writer = _Writer(shapes)
-    inputs = iter(kinds)
+    inputs = _inputs(kinds)
+    names = iter(inputs)
     for node in graph.graph.nodes:
         if node.op == "placeholder":
-            name, axes, *_ = next(inputs)
-            writer.values[node] = f"{name}_"
+            writer.values[node] = next(names)
         elif node.op == "output":
             result = node.args[0]
             if not isinstance(result, torch.fx.Node) or writer.axes(result) != "M,N":
                 raise InvalidArgument(f"{_shown(function)}: its result must be one tensor of the shape of {kinds[0][0]}")
             body = "; ".join([*writer.lines, f"y = {writer.values[result]} * 1"])
             used = set(re.findall(r"\w+", body))
-            declared = ", ".join(f"{name}_[{axes}]" for name, axes, *_ in kinds if f"{name}_" in used)
-            return f"norm {_name(function)}({declared}) -> y[M,N] {{ {body} }}", result.meta["val"].dtype
+            declared = ", ".join(f"{name}[{axes}]" for name, axes in inputs.items() if name in used)
+            name = f"rowwise_{_letters(getattr(function, '__name__', ''))}"
+            return f"norm {name}({declared}) -> y[M,N] {{ {body} }}", result.meta["val"].dtype
         else:
             writer.write(node)
     raise AssertionError("a graph without an output")
@@ -174,7 +204,7 @@ def _check_gradients(function: Callable[..., Any], of_tensors: Callable[..., Any
     dy = torch.randn(y.shape, generator=generator)
     own = torch.autograd.grad(y, leaves, dy.to(y.dtype), allow_unused=True) if y.requires_grad else [None for _ in leaves]
     wide = [leaf.detach().double().requires_grad_() for leaf in leaves]
-    given = {f"{name}_": leaf for (name, *_), leaf in zip(kinds, wide) if f"{name}_" in norm.formula.inputs}
+    given = {name: leaf for name, leaf in zip(_inputs(kinds), wide) if name in norm.formula.inputs}
     (derived_y,) = composition.forward(norm.text, list(given), list(given.values()), {}, ["y"])
     derived = torch.autograd.grad(derived_y, wide, dy.double(), allow_unused=True)
     for (name, *_), one, other, like in zip(kinds, own, derived, wide):
@@ -182,11 +212,6 @@ def _check_gradients(function: Callable[..., Any], of_tensors: Callable[..., Any
         if float((one - other).norm()) > TOLERANCE * (float(other.norm()) + float(dy.norm())):
             raise InvalidArgument(f"{_shown(function)}: its gradient of {name} is another than that of what it computes; "
                                   "detach(), no_grad() and autograd.Function have no place in a row-wise function")
-
-
-def _name(function: Callable[..., Any]) -> str:
-    name = "".join(c if c.isalnum() and c.isascii() else "_" for c in getattr(function, "__name__", ""))[:32]
-    return f"rowwise_{name}"
 
 
 class _Writer:
