@@ -97,3 +97,25 @@ def test_main_grad_of_f64_weights(norm):
     wanted = reference(x, w, b, dy, norm=norm)
     assert_close(x.grad, wanted[0])
     assert_close(w.main_grad - 1, wanted[1])
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_main_grad_that_is_taken_away_between_the_passes(norm):
+    x, w, b, dy = case(5, 16)
+    for gone in ("weight", "bias") if norm == "layernorm" else ("weight",):
+        w.main_grad, b.main_grad = torch.zeros(16), torch.zeros(16)
+        y = NORMS[norm](x, w, b, main_grad=True)
+        {"weight": w, "bias": b}[gone].main_grad = None
+        with pytest.raises(normjit.InvalidArgument, match=f"main_grad: {gone} has no attribute main_grad, or it is None"):
+            y.backward(dy)
+    assert x.grad is None
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_main_grad_has_no_derivatives(norm):
+    x, w, b, dy = case(5, 16)
+    w.main_grad, b.main_grad = torch.zeros(16), torch.zeros(16)
+    with pytest.raises(normjit.InvalidArgument, match="main_grad: .*create_graph=True needs main_grad=False"):
+        torch.autograd.grad(NORMS[norm](x, w, b, main_grad=True), (x, w), dy, create_graph=True)
+    frozen = [t.requires_grad_(False) for t in (w, b)]
+    assert torch.autograd.grad(NORMS[norm](x, *frozen, main_grad=True), x, dy, create_graph=True)[0].requires_grad

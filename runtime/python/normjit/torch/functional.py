@@ -45,7 +45,7 @@ def layer_norm(x: Tensor, weight: Tensor | None = None, bias: Tensor | None = No
 
     main_grad: the backward pass adds the gradients of weight and bias to their attributes main_grad, as Megatron's
     layers with fused gradient accumulation do, and leaves `grad` alone. main_grad is usually f32, or bf16 or f16, but
-    f64 if x or residual is. Eager mode only."""
+    f64 if x or residual is. Eager mode only, and without create_graph=True."""
     return _apply("layernorm", x, weight, bias, eps, weight_offset, residual, main_grad)
 
 
@@ -160,9 +160,7 @@ def _check_main_grad(name, parameter, types):
         raise InvalidArgument(f"main_grad: {name} has {parameter.dim()} dimensions; must have one")
     if not parameter.requires_grad:
         return
-    main_grad = getattr(parameter, "main_grad", None)
-    if main_grad is None:
-        raise InvalidArgument(f"main_grad: {name} has no attribute main_grad, or it is None")
+    main_grad = _main_grad_of(name, parameter)
     if not isinstance(main_grad, torch.Tensor):
         raise InvalidArgument(f"main_grad: that of {name} is {type(main_grad).__name__}; must be a tensor")
     if main_grad.numel() != parameter.numel() or not main_grad.is_contiguous() or main_grad.device != parameter.device:
@@ -171,6 +169,13 @@ def _check_main_grad(name, parameter, types):
     if main_grad.dtype not in types:
         raise InvalidArgument(f"main_grad: that of {name} is {main_grad.dtype}; allowed for the gradients of this x: "
                               f"{', '.join(map(str, types))}")
+
+
+def _main_grad_of(name, parameter):
+    main_grad = getattr(parameter, "main_grad", None)
+    if main_grad is None:
+        raise InvalidArgument(f"main_grad: {name} has no attribute main_grad, or it is None")
+    return main_grad
 
 
 def norm_of(x, residual, weight, bias, norm, eps, weight_offset, forward_of=None, accumulating=None):
@@ -251,6 +256,9 @@ class Norm(torch.autograd.Function):
         if dy is None:
             gradients = (dh, None, None)
         elif torch.is_grad_enabled():  # our outputs have no derivatives
+            if ctx.accumulating is not None and any(t is not None and t.requires_grad for t in ctx.accumulating):
+                raise InvalidArgument("main_grad: what is added to it has no derivatives; create_graph=True needs "
+                                      "main_grad=False")
             gradients = _differentiable(ctx, h, weight, bias, dy, dh)
         else:
             mask = [wants_h, ctx.needs_input_grad[2], ctx.needs_input_grad[3]]
@@ -311,7 +319,8 @@ def beside(h, tensor):
 
 def _into_main_grads(ctx, h, weight, bias, mean, rstd, dy, dh, mask):
     shape = h.shape[-1:]
-    into = [parameter.main_grad if wanted else None for parameter, wanted in zip(ctx.accumulating, mask[1:])]
+    into = [_main_grad_of(name, parameter) if wanted else None
+            for name, parameter, wanted in zip(("weight", "bias"), ctx.accumulating, mask[1:])]
     if ctx.norm == "rmsnorm":
         dx, _ = torch.ops.normjit.rms_norm_backward_into(
             dy, h, shape, rstd, weight, dh, into[0], ctx.eps, ctx.weight_offset, mask[:2]
