@@ -96,6 +96,9 @@ class Operand:
                 raise InvalidArgument(f"{self.name}: requires a gradient, which would end here; call normjit.torch.layer_norm or "
                                       "rms_norm, or give detach()")
             array = array.detach()
+        if "torch" in _packages(type(array)) and array.is_neg():
+            raise InvalidArgument(f"{self.name}: is a view that turns the sign of what it reads, which normjit would not see; give "
+                                  "resolve_neg()")
         on_gpu = device_type(self.name, array) != CPU
         self._owner = capsule = _capsule_of(self.name, array, {"stream": stream or 1} if on_gpu else {})
         self.read_only = _is_of_jax(array)  # before DLPack 1, capsules cannot say that they are read-only

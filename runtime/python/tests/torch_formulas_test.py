@@ -194,3 +194,27 @@ def test_dynamic_tanh_learns_its_scalar(compiled):
     torch.testing.assert_close(torch.autograd.grad(y, leaves, dy), torch.autograd.grad(expected, leaves, dy))
     if not compiled:
         assert torch.autograd.gradgradcheck(call, tuple(leaf.detach().double().requires_grad_() for leaf in leaves))
+
+
+def assert_as_composed(norm, given, dy):
+    """Compares with the same formula by torch's operators, whose gradient is None for detached tensors."""
+    leaves = [name for name, each in given.items() if isinstance(each, torch.Tensor)]
+    tensors, numbers = [given[name] for name in leaves], {name: each for name, each in given.items() if name not in leaves}
+    y, (right,) = norm(**given), normjit.torch.composition.forward(norm.text, leaves, tensors, numbers, norm.formula.outputs[:1])
+    torch.testing.assert_close(y, right)
+    wanted = [each for each in tensors if each.requires_grad]
+    if not wanted:
+        return []
+    got = torch.autograd.grad(y, wanted, dy, allow_unused=True)
+    for one, other, like in zip(got, torch.autograd.grad(right, wanted, dy, allow_unused=True), wanted):
+        torch.testing.assert_close(*(torch.zeros_like(like) if each is None else each for each in (one, other)))
+    return got
+
+
+def test_views_that_turn_the_sign():
+    norm = normjit.torch.formula("norm f(x[M,N], c[], r[M]) -> y[M,N] { y = x * c * r }")
+    c = torch.tensor(1 + 3j).conj().imag
+    turned, r = torch._neg_view(drawn(6, 8)), torch._neg_view(drawn(6, 1))
+    assert c.is_neg() and turned.is_neg()
+    assert_as_composed(norm, dict(x=torch.ones(6, 8), c=c, r=torch.ones(6)), None)
+    assert_as_composed(norm, dict(x=turned.detach().requires_grad_(), c=c.requires_grad_(), r=r), turned)

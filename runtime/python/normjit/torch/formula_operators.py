@@ -67,15 +67,15 @@ def backward(text: str, names: Strings, tensors: Tensors, numbers: Strings, valu
 
 
 def _in_rows(norm: normjit.Formula, given: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Returns tensors as kernels take them: with their rows in one dimension, copied if no stride describes them, and
-    in a type that kernels take beside the first matrix."""
+    """Returns tensors as kernels take them: with their rows in one dimension, copied if no stride describes them or
+    a bit turns their sign, and in a type that kernels take beside the first matrix."""
     like = like_of(norm, given)
     cols, slices = like.shape[-1], like.shape[0]
     wanted = {"M,N": (-1, cols), "M": (-1,), "N": (-1,), "S,M,N": (slices, -1, cols), "S,M": (slices, -1),
               "S,N": (slices, -1), "shared": (-1, cols), "": ()}
     rows = {}
     for name, tensor in given.items():
-        made = beside(like, tensor.detach()).reshape(wanted[axes_of(norm, _origin(norm, name))])
+        made = beside(like, tensor.detach().resolve_neg()).reshape(wanted[axes_of(norm, _origin(norm, name))])
         rows[name] = made if made.dim() == 0 or made.stride(-1) == 1 or made.shape[-1] <= 1 else made.contiguous()
     return rows
 
