@@ -133,21 +133,30 @@ def _checked(problem, inputs, out):
     for name in ("x", "dy"):
         if name in inputs and inputs[name] is None:
             raise InvalidArgument(f"{name}: is None; must be an array")
-    out = {} if out is None else out
-    if not isinstance(out, collections.abc.Mapping):
-        raise InvalidArgument(f"out: is {type(out).__name__}; must be a mapping of outputs' names to arrays")
+    out = mapping_of(out)
     try:
         numbers = {"invariant": bool(problem.invariant)}
     except Exception:  # raised by an array of several elements
         raise InvalidArgument(f"invariant: is {type(problem.invariant).__name__}; must be True or False") from None
-    for name, least in (("eps", 0), ("gamma_offset", None)):
-        value = getattr(problem, name)
-        _library.check_finite(name, value, least)
-        try:
-            numbers[name] = float(value)
-        except TypeError:  # raised by an array of one element
-            raise InvalidArgument(f"{name}: {value!r}; must be a number") from None
+    numbers.update(eps=number("eps", problem.eps, 0), gamma_offset=number("gamma_offset", problem.gamma_offset))
     return problem._replace(**numbers), out
+
+
+def mapping_of(out):
+    """Returns the argument out= as a mapping. Raises InvalidArgument."""
+    out = {} if out is None else out
+    if not isinstance(out, collections.abc.Mapping):
+        raise InvalidArgument(f"out: is {type(out).__name__}; must be a mapping of outputs' names to arrays")
+    return out
+
+
+def number(name, value, least=None):
+    """Returns a number as a float. Raises InvalidArgument unless it is finite, and at least `least`."""
+    _library.check_finite(name, value, least)
+    try:
+        return float(value)
+    except TypeError:  # raised by an array of one element
+        raise InvalidArgument(f"{name}: {value!r}; must be a number") from None
 
 
 class _Nothing:
@@ -167,24 +176,30 @@ def _wanted(problem, outputs, inputs, out):
     else:
         possible = GRADIENTS if layernorm else GRADIENTS[:2]
         usual = possible if has_gamma else ("dx",)
+    wanted = wanted_of(possible, usual, outputs, out)
+    if wanted == ["h"]:
+        raise InvalidArgument("outputs: h alone; it is a sum that a norm makes on its way: add y or a statistic")
+    if "dgamma" in wanted and not has_gamma:
+        raise InvalidArgument("outputs: dgamma: there is no gamma")
+    return wanted
+
+
+def wanted_of(possible, usual, outputs, out):
+    """Returns the possible outputs that outputs= names; None: the usual ones and those of out. Raises InvalidArgument."""
     asked = [*usual, *out] if outputs is None else outputs
     names = [asked] if isinstance(asked, str) or not isinstance(asked, collections.abc.Iterable) else list(asked)
     for what, given, each in (("out", list(out), out), ("outputs", outputs, names)):
         if not all(isinstance(name, str) for name in each):
             raise InvalidArgument(f"{what}: {given!r}; must be names of {', '.join(possible)}")
-    outputs = set(names)
-    for what, names in (("outputs", outputs), ("out", set(out))):
+    wanted = set(names)
+    for what, names in (("outputs", wanted), ("out", set(out))):
         if names - set(possible):
             raise InvalidArgument(f"{what}: {', '.join(sorted(names - set(possible)))}; allowed: {', '.join(possible)}")
-    if set(out) - outputs:
-        raise InvalidArgument(f"out: {', '.join(sorted(set(out) - outputs))}: not among the outputs")
-    if not outputs:
+    if set(out) - wanted:
+        raise InvalidArgument(f"out: {', '.join(sorted(set(out) - wanted))}: not among the outputs")
+    if not wanted:
         raise InvalidArgument(f"outputs: none; allowed: {', '.join(possible)}")
-    if outputs == {"h"}:
-        raise InvalidArgument("outputs: h alone; it is a sum that a norm makes on its way: add y or a statistic")
-    if "dgamma" in outputs and not has_gamma:
-        raise InvalidArgument("outputs: dgamma: there is no gamma")
-    return [name for name in possible if name in outputs]
+    return [name for name in possible if name in wanted]
 
 
 def _reads(problem, name, wanted):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import collections
 import ctypes
 import functools
+import keyword
+import math
 import re
 
 from normjit import _library, _operand, arrays
@@ -12,12 +14,15 @@ from normjit._library import DTYPES, InvalidArgument, library
 
 TYPE_CHECKING = False  # as in typing, whose import takes milliseconds
 if TYPE_CHECKING:
-    from typing import Any, Mapping, Optional
+    from collections.abc import Callable, Iterable, Mapping
+    from typing import Any, Optional
 
     Array = Any  # of any library with __dlpack__()
     Out = Optional[Mapping[str, Array]]
     _Tensors = dict[str, Any]  # of _Tensor, by name
     _Operands = dict[str, Any]  # of _operand.Operand, by name
+
+_ARGUMENTS = ("self", "outputs", "out", "stream", "invariant")  # of a call
 
 # shared: [M,N] that all slices share; run: "R" of [N/R] or "128" of [N/128], else ""
 _Tensor = collections.namedtuple("_Tensor", ("name", "axes", "is_optional", "is_shared", "run"))
@@ -35,7 +40,8 @@ class Formula:
     text     the formula in one line
     name     the norm's name
     inputs   the names of the inputs, and of those that may be missing in `optional`
-    outputs  the names of the outputs; those in `optional` are computed if outputs= names them"""
+    outputs  the names of the outputs; those in `optional` are computed if outputs= names them
+    numbers  the names of the numbers, such as eps, and the R of [N/R]"""
 
     def __init__(self, text: str) -> None:
         code = _library.encoded("formula", text)
@@ -53,12 +59,24 @@ class Formula:
         self._inputs, self._outputs = self._tensors(given), self._tensors(made)
         self.inputs, self.outputs = tuple(self._inputs), tuple(self._outputs)
         self.optional = tuple(t.name for t in (*self._inputs.values(), *self._outputs.values()) if t.is_optional)
+        self.numbers = self._numbers()
+        for name in (*self.inputs, *self.outputs, *self.numbers):
+            if name in _ARGUMENTS:
+                raise InvalidArgument(f"formula: '{name}' is an argument of each call; a tensor or number needs another name")
 
     def _tensors(self, text: str) -> _Tensors:
         """Returns the tensors of "x[M,N], gamma?[N]" by name."""
         found = re.findall(r"(\w+)(\??)\[([SMN,]*)/?(\w*)\]", text)
         return {name: _Tensor(name, axes, bool(optional), self._has_slices and axes == "M,N", run)
                 for name, optional, axes, run in found}
+
+    def _numbers(self) -> tuple[str, ...]:
+        """Returns the names that are no tensors, no values and no functions, and the runs."""
+        body = self.text.partition("{")[2]
+        values = {*self.inputs, *re.findall(r"(\w+) = ", body), "N"}
+        names = [name for name in re.findall(r"(?<![\w.])[A-Za-z_]\w*\b(?!\()", body) if name not in values]
+        runs = [t.run for t in self._inputs.values() if t.run and not t.run.isdigit()]
+        return tuple(dict.fromkeys(names + runs))
 
     def axes(self, name: str) -> str:
         """Returns the axes of an input or output: "M,N", "M", "N", "", or with S before them; "N" for [N/R] as well."""
@@ -81,7 +99,7 @@ class Formula:
 
     def __call__(self, *, outputs: Any = None, out: Out = None, stream: Any = None, invariant: bool = False,
                  **given: Any) -> Any:
-        """Returns the outputs, as a named tuple.
+        """Returns the outputs, as a named tuple. A name that Python allows no field, such as class or _y, is its place, _0.
 
         **given    the inputs by name: arrays of [..., N] for [M,N], of their shape without the last dimension for [M],
                    of [N], and of [N/R]; and numbers that the formula names, such as eps; R follows from the arrays.
@@ -92,7 +110,9 @@ class Formula:
         invariant  a row has the same bits in every batch; slower for few rows
 
         Raises normjit.InvalidArgument, a ValueError, for arguments that do not fit. Thread safe."""
-        usual = [name for name, tensor in self._outputs.items() if not tensor.is_optional]
+        def usual(_: Any, __: Any) -> list[str]:
+            return [name for name, tensor in self._outputs.items() if not tensor.is_optional]
+
         return self._compute("forward", given, self._inputs, self._outputs, usual, outputs, out, stream, invariant)
 
     def backward(self, *, outputs: Any = None, out: Out = None, stream: Any = None, invariant: bool = False,
@@ -107,32 +127,47 @@ class Formula:
         gradients = {f"d{t.name}": t._replace(name=f"d{t.name}") for t in self._inputs.values() if not t.is_shared}
         above = {f"d{t.name}": t._replace(name=f"d{t.name}") for t in self._outputs.values()}
         saved = {t.name: t._replace(is_optional=True) for t in self._outputs.values()}
-        usual = [f"d{name}" for name, t in self._inputs.items() if given.get(name) is not None and f"d{name}" in gradients
-                 and t.axes not in ("M", "S,M", "")]
+
+        def usual(read: Iterable[str], numbers: Mapping[str, float]) -> list[str]:
+            zeros = self.without_gradient(read, numbers)
+            return [f"d{name}" for name, t in self._inputs.items() if name in read and f"d{name}" in gradients
+                    and name not in zeros and t.axes not in ("M", "S,M", "")]
+
         return self._compute("backward", given, {**self._inputs, **above, **saved}, gradients, usual, outputs, out,
                              stream, invariant)
 
-    def _compute(self, which: str, given: dict[str, Any], readable: _Tensors, writable: _Tensors, usual: list[str],
-                 outputs: Any, out: Out, stream: Any, invariant: bool) -> Any:
+    def without_gradient(self, given: Iterable[str], numbers: Mapping[str, float]) -> Mapping[str, bool]:
+        """Returns the inputs whose gradient is 0, which the library does not compute, with True for those that are
+        computed on, as w in x * w / w, and False for those that no output has in it. `given` are the names of what a
+        backward pass reads."""
+        return _without_gradient(self, frozenset(given), tuple(numbers.items()))
+
+    def _compute(self, which: str, given: dict[str, Any], readable: _Tensors, writable: _Tensors,
+                 usual: Callable[[Iterable[str], Mapping[str, float]], list[str]], outputs: Any, out: Out, stream: Any,
+                 invariant: bool) -> Any:
         if not isinstance(invariant, bool):
             raise InvalidArgument(f"invariant: is {type(invariant).__name__}; must be True or False")
-        out = {} if out is None else out
+        out = arrays.mapping_of(out)
         given = {name: value for name, value in given.items() if value is not None}
+        for name in given:
+            if name not in readable and name not in self.numbers:
+                raise InvalidArgument(f"{name}: the formula has nothing of this name")
         for name, tensor in readable.items():
-            if name in self._inputs and name not in given and not tensor.is_optional:
+            if name not in given and not tensor.is_optional:
                 raise InvalidArgument(f"{name}: is missing; the formula needs it")
-        wanted = _wanted(writable, [*usual, *(name for name in out if name not in usual)] if outputs is None else outputs)
-        numbers = {name: value for name, value in given.items() if name not in readable}
-        for name, value in numbers.items():
-            _library.check_finite(name, value)
+        numbers = {name: arrays.number(name, value) for name, value in given.items() if name not in readable}
         read = {name: value for name, value in given.items() if name in readable}
-        first = read[self.inputs[0]]
-        on_gpu = _operand.device_type(self.inputs[0], first) != _operand.CPU if hasattr(first, "__dlpack_device__") else False
+        wanted = arrays.wanted_of(tuple(writable), usual(read, numbers) if outputs is None else (), outputs, out)
+        matrix = self._matrix(read)
+        first = read[matrix]
+        on_gpu = _operand.device_type(matrix, first) != _operand.CPU if hasattr(first, "__dlpack_device__") else False
         if stream is not None and not on_gpu:
-            raise InvalidArgument(f"stream: {self.inputs[0]} is on the CPU, which has none")
+            raise InvalidArgument(f"stream: {matrix} is on the CPU, which has none")
         handle = (_operand.current_stream(first) if stream is None else _operand.stream_handle(stream)) if on_gpu else None
         operands = {name: _operand.Operand(name, array, handle) for name, array in read.items()}
-        like = self._matrix(operands)
+        like = operands[matrix]
+        if not like.shape:
+            raise InvalidArgument(f"{matrix}: has no dimensions; the last must be the normalised one")
         for name, operand in operands.items():
             _find_run(operand, readable[name], like, numbers)
             _check_shape(operand, readable[name], like, numbers)
@@ -151,12 +186,11 @@ class Formula:
             _operand.was_written(made)
         return _results(self.name, tuple(wanted))(*(operands[name].array for name in wanted))
 
-    def _matrix(self, operands: _Operands) -> Any:
+    def _matrix(self, read: Iterable[str]) -> str:
+        """Returns the name of the first matrix, whose shape and device decide."""
         for name, tensor in self._inputs.items():
-            if tensor.axes.endswith("M,N") and not tensor.is_shared and name in operands:
-                if not operands[name].shape:
-                    raise InvalidArgument(f"{name}: has no dimensions; the last must be the normalised one")
-                return operands[name]
+            if tensor.axes.endswith("M,N") and not tensor.is_shared and name in read:
+                return name
         raise InvalidArgument(f"{self.name}: no input is a matrix, whose shape decides")
 
     @staticmethod
@@ -186,16 +220,44 @@ class Formula:
         arrays.launch(kernel, numbered, like.array, stream)
 
 
-@functools.lru_cache(maxsize=None)
 def formula(text: str) -> Formula:
     """Returns the Formula of a text, or of a norm of the library by its name, "gated_rmsnorm". The language is described
     in normjit's compiler/FORMULAS.md. Raises normjit.InvalidArgument with the place of what is wrong."""
-    return Formula(text)
+    if not isinstance(text, str):  # some have no hash
+        raise InvalidArgument(f"formula: is {type(text).__name__}; must be a str")
+    return _made(text)
+
+
+_made = functools.lru_cache(maxsize=None)(Formula)
+
+
+@functools.lru_cache(maxsize=512)
+def _without_gradient(norm: Formula, given: frozenset[str], numbers: tuple[tuple[str, float], ...]) -> dict[str, bool]:
+    """Asks for each gradient alone, for rows of a length of its own: a gradient is 0 for all lengths."""
+    runs = {t.run for t in norm._inputs.values() if t.run}
+    values = {**{run: 3.0 for run in runs if not run.isdigit()}, **dict(numbers)}
+    cols = 2 * 1009 * math.lcm(*(int(values.get(run, run)) for run in runs))
+    saved = [name for name in norm.outputs if name in given]
+    words = [norm.text, f"pass=backward cols={cols} save={','.join(saved) or 'none'}"]
+    words += ["slices=2"] if norm._has_slices else []
+    words += [f"{name}=f32" for name in sorted(given)] + [f"{name}={float(value)!r}" for name, value in values.items()]
+    found = {}
+    for name, tensor in norm._inputs.items():
+        if name not in given or tensor.is_shared:
+            continue
+        try:
+            _library.parse_spec(" ".join([*words, f"out=d{name}"]))
+        except InvalidArgument as error:  # what else is wrong is said where the gradients are computed
+            if f"the gradient of {name} is 0: " in str(error):
+                found[name] = True
+            elif f"out=d{name}: 'd{name}' is not one of " in str(error):
+                found[name] = False
+    return found
 
 
 @functools.lru_cache(maxsize=512)
 def _results(name: str, outputs: tuple[str, ...]) -> Any:
-    return collections.namedtuple(name, outputs)
+    return collections.namedtuple(f"{name}_" if keyword.iskeyword(name) else name, outputs, rename=True)
 
 
 @functools.lru_cache(maxsize=512)
@@ -211,16 +273,6 @@ def _kernel(device: str, text: str, stream: int | None) -> tuple[_library.Kernel
     return kernel, places
 
 
-def _wanted(writable: _Tensors, names: Any) -> list[str]:
-    names = [names] if isinstance(names, str) else list(names)
-    for name in names:
-        if name not in writable:
-            raise InvalidArgument(f"outputs: {name!r}; allowed: {', '.join(writable)}")
-    if not names:
-        raise InvalidArgument(f"outputs: none; allowed: {', '.join(writable)}")
-    return [name for name in writable if name in names]
-
-
 def _find_run(operand: Any, tensor: Any, like: Any, numbers: dict[str, float]) -> None:
     """Adds the R of [N/R] to the numbers, as the array says, if nobody gave it."""
     if not tensor.run or tensor.run.isdigit():
@@ -229,9 +281,13 @@ def _find_run(operand: Any, tensor: Any, like: Any, numbers: dict[str, float]) -
     if tensor.run not in numbers and (size == 0 or cols % size):
         raise InvalidArgument(f"{operand.name}: its shape is {operand.shape}; the last dimension of [{tensor.axes}/{tensor.run}] "
                               f"must divide {cols}, the columns of {like.name}")
-    run = numbers.setdefault(tensor.run, cols // max(size, 1))
-    if run < 1 or run != int(run) or cols % int(run):
-        raise InvalidArgument(f"{tensor.run}: {run}; must be a whole number that divides {cols}, the columns of {like.name}")
+    check_run(tensor.run, numbers.setdefault(tensor.run, cols // max(size, 1)), cols, like.name)
+
+
+def check_run(name: str, run: float, cols: int, like: str) -> None:
+    """Raises InvalidArgument unless runs of so many columns divide the columns of the matrix that decides."""
+    if run < 1 or run % 1 != 0 or cols % int(run):
+        raise InvalidArgument(f"{name}: {run:g}; must be a whole number that divides {cols}, the columns of {like}")
 
 
 def _shapes(tensor: Any, like: Any, numbers: dict[str, float]) -> tuple[tuple[int, ...], ...]:

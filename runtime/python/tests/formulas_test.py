@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # needs: numpy
 """normjit.formula: outputs, derived gradients, what may be missing, and what is refused, on NumPy's arrays."""
+import re
 import threading
 
 import normjit
@@ -91,7 +92,7 @@ def test_heads_share_the_angles_of_their_rotation():
     change = normal(6, 10, 64).astype(float)
     slope = ((rotated(wide + step * change) - rotated(wide - step * change)) * dy).sum() / (2 * step)
     numpy.testing.assert_allclose((got.dx * change).sum(), slope, rtol=1e-4)
-    with pytest.raises(normjit.InvalidArgument, match="outputs: 'dcos'; allowed: dx, dgamma"):
+    with pytest.raises(normjit.InvalidArgument, match="outputs: dcos; allowed: dx, dgamma"):
         norm.backward(dy=dy, outputs=("dcos",), **given)
     with pytest.raises(normjit.InvalidArgument, match=r"cos: its shape is \(9, 64\); \[M,N\] beside x is \(10, 64\)"):
         norm(**{**given, "cos": cos[1:]})
@@ -224,3 +225,99 @@ def test_groupnorm():
             norm(**given, R=run)
     with pytest.raises(normjit.InvalidArgument, match=r"beta: its shape is .* \[S,N/R\] beside x is \(4, 3\)"):
         norm(**{**given, "beta": normal(groups, 5)})
+
+
+@pytest.mark.parametrize("arguments, message", [
+    (dict(outputs="y", out={"nope": None}), "out: nope; allowed: y, rstd"),
+    (dict(outputs="y", out={"rstd": None}), "out: rstd: not among the outputs"),
+    (dict(out={"nope": None}), "nope; allowed: y, rstd"),
+    (dict(out=numpy.zeros((4, 9))), "out: is ndarray; must be a mapping"),
+    (dict(out=(None,)), "out: is tuple; must be a mapping"),
+    (dict(outputs=3), "outputs: 3; must be names of y, rstd"),
+    (dict(outputs=[3]), r"outputs: \[3\]; must be names of y, rstd"),
+    (dict(outputs=[]), "outputs: none; allowed: y, rstd"),
+    (dict(eps="1"), "eps: '1'; must be finite"),
+    (dict(eps=numpy.ones(2)), "eps: array.*; must be finite"),
+    (dict(gama=numpy.ones(9, "f4")), "gama: the formula has nothing of this name"),
+    (dict(sigmoid=1.0), "sigmoid: the formula has nothing of this name"),
+    (dict(rows=4.0), "rows: the formula has nothing of this name"),
+])
+def test_arguments_that_do_not_fit(arguments, message):
+    x = normal(4, 9)
+    with pytest.raises(normjit.InvalidArgument, match=message):
+        normjit.formula(GATED)(x=x, z=x, **arguments)
+
+
+def test_what_compares_as_a_number_but_is_none():
+    class Comparable:
+        def __lt__(self, other):
+            return True
+
+        __gt__ = __lt__
+
+    x = normal(4, 9)
+    with pytest.raises(normjit.InvalidArgument, match="eps: .*; must be a number"):
+        normjit.formula(GATED)(x=x, z=x, eps=Comparable())
+    numpy.testing.assert_array_equal(normjit.formula(GATED)(x=x, z=x, eps=numpy.float64(0.5)).y,
+                                     normjit.formula(GATED)(x=x, z=x, eps=0.5).y)
+
+
+def test_a_gradient_that_is_missing_is_named():
+    x = normal(4, 9)
+    with pytest.raises(normjit.InvalidArgument, match="^dy: is missing"):
+        normjit.formula(GATED).backward(x=x, z=x)
+
+
+@pytest.mark.parametrize("text", [["a"], {}, b"l2norm", 3])
+def test_what_is_no_text(text):
+    with pytest.raises(normjit.InvalidArgument, match=f"formula: is {type(text).__name__}; must be a str"):
+        normjit.formula(text)
+
+
+@pytest.mark.parametrize("first", ["gamma?[N]", "a?[M,N]"])
+def test_the_first_input_may_be_missing(first):
+    norm, x, name = normjit.formula(f"norm f({first}, x[M,N]) -> y[M,N] {{ y = x * 2 * {first.partition('?')[0]} }}"), normal(4, 9), first[0]
+    numpy.testing.assert_array_equal(norm(x=x).y, x * 2)
+    numpy.testing.assert_array_equal(norm.backward(x=x, dy=x).dx, x * 2)
+    with pytest.raises(normjit.InvalidArgument, match="stream: x is on the CPU"):
+        norm(x=x, stream=1)
+    with pytest.raises(normjit.InvalidArgument, match="f: no input is a matrix"):
+        normjit.formula("norm f(a?[M,N], b?[M,N]) -> y[M,N] { y = a * b * 2 }")()
+
+
+ZERO = {"y = x * detach(gamma)": "dx", "y = x * gamma / gamma * c": "dx dc", "y = x * 2 * compare(gamma, 0)": "dx",
+        "y = x * 2 - c + c + gamma": "dx dgamma", "y = x * 3": "dx", "r = row_mean(x); y = x + gamma * k * r": "dx",
+        "v = gamma * 2; y = x * detach(v) * c": "dx dc"}
+
+
+@pytest.mark.parametrize("body", ZERO)
+def test_gradients_that_are_0_are_left_out(body):
+    norm = normjit.formula(f"norm f(x[M,N], gamma[N], c[]) -> y[M,N], r?[M] {{ r = row_mean(x); {body.replace('r = row_mean(x); ', '')} }}")
+    assert norm.numbers == (("k",) if "k" in body else ())
+    given = dict(x=normal(4, 9), gamma=normal(9), c=numpy.ones((), "f4"), dy=normal(4, 9), **{name: 0.0 for name in norm.numbers})
+    usual = [name for name in ZERO[body].split() if name != "dc"]
+    assert list(norm.backward(**given)._fields) == usual
+    assert norm.without_gradient([name for name in given if name != "k"], {name: 0.0 for name in norm.numbers}) == {
+        name: bool(re.search(rf"\b{name}\b", body)) for name in norm.inputs if f"d{name}" not in ZERO[body].split()}
+    for name in ("dgamma", "dc"):
+        if name not in ZERO[body].split():
+            with pytest.raises(normjit.InvalidArgument, match=f"the gradient of {name[1:]} is 0|'{name}' is not one of"):
+                norm.backward(**given, outputs=name)
+
+
+def test_names_of_python():
+    x = normal(4, 9)
+    made = normjit.formula("norm class(x[M,N], ef[M,N]) -> class[M,N], _y[M,N] { class = x * 2; _y = x * ef }")(x=x, ef=x)
+    assert made._fields == ("_0", "_1") and type(made).__name__ == "class_"
+    numpy.testing.assert_array_equal(made[1], x * x)
+    norm = normjit.formula("norm f(x[M,N], ef[M,N]) -> y[M,N] { y = x * ef }")
+    assert norm.backward(x=x, ef=x, dy=x)._fields == ("dx", "_1")
+    for name in ("self", "outputs", "stream"):
+        for text in (f"norm f(x[M,N], {name}[N]) -> y[M,N] {{ y = x * {name} }}", f"norm f(x[M,N]) -> y[M,N] {{ y = x * {name} }}"):
+            with pytest.raises(normjit.InvalidArgument, match=f"formula: '{name}' is an argument of each call"):
+                normjit.formula(text)
+
+
+def test_names_of_numbers():
+    norm = normjit.formula("norm f(x[M,N], g?[N/R], h?[N/128]) -> y[M,N]\n  v = max(k, x) * 1e-5 # e f\n  y = (v * g + .5e3 * z2) * h / N\n")
+    assert norm.numbers == ("k", "z2", "R")

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # needs: torch numpy
 """Formulas and row-wise functions in PyTorch: values and gradients equal torch's in double precision."""
+import re
+
 import normjit
 import normjit.torch
 import pytest
@@ -218,3 +220,68 @@ def test_views_that_turn_the_sign():
     assert c.is_neg() and turned.is_neg()
     assert_as_composed(norm, dict(x=torch.ones(6, 8), c=c, r=torch.ones(6)), None)
     assert_as_composed(norm, dict(x=turned.detach().requires_grad_(), c=c.requires_grad_(), r=r), turned)
+
+
+ZERO = {"y = x * detach(gamma)": "gamma", "y = x * gamma / gamma": "gamma", "y = x * 2 * compare(gamma, 0)": "gamma",
+        "y = x - c + c + gamma": "c", "y = x * 3": "", "y = x * c + gamma * k": "gamma"}
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("body", ZERO)
+def test_gradients_that_are_0(body, compiled):
+    torch._dynamo.reset()
+    norm = normjit.torch.formula(f"norm f(x[M,N], gamma[N], c[]) -> y[M,N] {{ {body} }}")
+    tensors = drawn(6, 8).requires_grad_(), drawn(8).requires_grad_(), torch.tensor(2.0).requires_grad_()
+    numbers, given = {"k": 0.0} if "k" in body else {}, dict(zip(norm.formula.inputs, tensors))
+    unused = [name for name in given if not re.search(rf"\b{name}\b", body)]
+    if not compiled:
+        got = dict(zip(given, assert_as_composed(norm, {**given, **numbers}, drawn(6, 8, seed=4))))
+        assert [name for name in got if got[name] is None] == unused
+        used = [each for name, each in given.items() if name not in unused]
+        torch.autograd.grad(norm(**given, **numbers).sum(), used, create_graph=True)[0].sum()
+        of_batch = torch.autograd.grad(norm(**given, **numbers), used, torch.ones(3, 6, 8), is_grads_batched=True)
+        assert [each.shape for each in of_batch] == [(3, *each.shape) for each in used]
+    call = lambda x, gamma, c: norm(x=x, gamma=gamma, c=c, **numbers)  # noqa: E731
+    call = torch.compile(call, fullgraph=True, backend="aot_eager") if compiled else call
+    call(*tensors).sum().backward()
+    assert [name for name in given if given[name].grad is None] == unused
+    assert [name for name in given if name not in unused and not given[name].grad.any()] == ZERO[body].split()
+    only = [each.detach().requires_grad_(name == ZERO[body]) for name, each in given.items()]
+    if ZERO[body]:
+        call(*only).sum().backward()
+        assert not only[list(given).index(ZERO[body])].grad.any()
+
+
+def test_numbers_that_are_runs():
+    norm, x = normjit.torch.formula("groupnorm"), drawn(2, 3, 8)
+    given = dict(x=x.requires_grad_(), gamma=drawn(2, 4).requires_grad_())
+    expected = assert_as_composed(norm, given, x.detach())
+    got = assert_as_composed(norm, dict(given, R=2), x.detach())
+    assert all(torch.equal(one, other) for one, other in zip(got, expected))
+    assert norm(x=x, R=2).shape == x.shape
+    for run, message in [(4, r"gamma: its shape is \(2, 4\); must be \(2, 2\)"), (3, "R: 3; must be a whole number that divides 8, the columns of x"),
+                         (0, "R: 0; must be a whole"), (-2, "R: -2; must"), (2.5, "R: 2.5; must"), (float("inf"), "R: inf; must"),
+                         (float("nan"), "R: nan; must"), ("2", "R: is str; must be a number")]:
+        with pytest.raises(normjit.InvalidArgument, match=message):
+            norm(**given, R=run)
+
+
+def test_names_that_python_has_another_use_for():
+    x = drawn(4, 8)
+    norm = normjit.torch.formula("norm class(ef[M,N], x[M,N]) -> class[M,N], _y[M,N], r?[M] { r = row_mean(x); class = x * r; _y = x * ef }")
+    tensors = [x.clone().requires_grad_() for _ in range(2)]
+    one, other = norm(x=tensors[0], ef=tensors[1])
+    torch.testing.assert_close(other, x * x)
+    other.sum().backward()
+    torch.testing.assert_close(tensors[1].grad, x)
+    with pytest.raises(normjit.InvalidArgument, match="formula: 'self' is an argument of each call"):
+        normjit.torch.formula("norm f(x[M,N], self[N]) -> y[M,N] { y = x * self }")
+
+
+def test_the_first_input_may_be_missing():
+    x = drawn(4, 8)
+    for first in ("gamma?[N]", "a?[M,N]"):
+        norm = normjit.torch.formula(f"norm f({first}, x[M,N]) -> y[M,N] {{ y = x * 2 * {first.partition('?')[0]} }}")
+        assert_as_composed(norm, dict(x=x.clone().requires_grad_()), x)
+    with pytest.raises(normjit.InvalidArgument, match="none of the matrices is given"):
+        normjit.torch.formula("norm f(a?[M,N], b?[M,N]) -> y[M,N] { y = a * b * 2 }")()

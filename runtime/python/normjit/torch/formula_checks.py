@@ -2,7 +2,6 @@
 """Which tensors a formula takes, and the shapes and types of what it makes."""
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Optional
 
@@ -10,6 +9,7 @@ import torch
 
 import normjit
 from normjit._library import InvalidArgument
+from normjit.formulas import check_run
 from normjit.torch.functional import check_tensor
 
 DType = Optional[torch.dtype]
@@ -27,9 +27,13 @@ def has_slices(norm: normjit.Formula) -> bool:
 
 def like_of(norm: normjit.Formula, tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:
     """Returns the first matrix, whose shape and type decide. Raises InvalidArgument."""
+    return tensors[_first_matrix(norm, tensors)]
+
+
+def _first_matrix(norm: normjit.Formula, tensors: Mapping[str, torch.Tensor]) -> str:
     for name in norm.inputs:
         if name in tensors and axes_of(norm, name).endswith("M,N"):
-            return tensors[name]
+            return name
     raise InvalidArgument(f"{norm.name}: none of the matrices is given: {', '.join(norm.inputs)}")
 
 
@@ -61,18 +65,20 @@ def check(norm: normjit.Formula, tensors: Mapping[str, Any], numbers: Mapping[st
         if name not in tensors and name not in norm.optional:
             raise InvalidArgument(f"{name}: is missing; the formula needs it")
     for name, number in numbers.items():
+        if name not in norm.numbers:
+            raise InvalidArgument(f"{name}: the formula has nothing of this name")
         if not isinstance(number, (int, float)):
             raise InvalidArgument(f"{name}: is {type(number).__name__}; must be a number")
-        if not re.search(rf"\b{re.escape(name)}\b", norm.text.partition("{")[2]):
-            raise InvalidArgument(f"{name}: the formula has nothing of this name")
-    first = next(iter(tensors))
+    matrix, first = _first_matrix(norm, tensors), next(iter(tensors))
+    like = tensors[matrix]
     for name, tensor in tensors.items():
         check_tensor(name, tensor, first, tensors[first])
-    like = like_of(norm, tensors)
     for name, tensor in tensors.items():
         axes = axes_of(norm, name)
         if like.dim() < (2 if has_slices(norm) else 1):
             raise InvalidArgument(f"{name}: [{axes}] beside a matrix of {like.dim()} dimensions")
+        if norm.run(name) in numbers:
+            check_run(norm.run(name), numbers[norm.run(name)], like.shape[-1], matrix)
         allowed = shapes_of(axes, like.shape, _run_of(norm.run(name), tensor, like, numbers))
         if not any(_is_shape(tensor, shape) for shape in allowed):
             raise InvalidArgument(f"{name}: its shape is {tuple(tensor.shape)}; must be "

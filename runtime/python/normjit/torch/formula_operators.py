@@ -53,7 +53,8 @@ def forward(text: str, names: Strings, tensors: Tensors, numbers: Strings, value
     made = norm(**rows, **dict(zip(numbers, values)), outputs=outputs, out=out,
                 invariant=_kernels.is_batch_invariant())
     kinds = (made_of(norm, name, given, dtype) for name in outputs)
-    return [getattr(made, name).view(shape).to(wanted) for name, (shape, wanted) in zip(outputs, kinds)]
+    found = dict(zip([name for name in norm.outputs if name in outputs], made))  # a field may have another name
+    return [found[name].view(shape).to(wanted) for name, (shape, wanted) in zip(outputs, kinds)]
 
 
 def backward(text: str, names: Strings, tensors: Tensors, numbers: Strings, values: Sequence[float],
@@ -63,7 +64,8 @@ def backward(text: str, names: Strings, tensors: Tensors, numbers: Strings, valu
         return composition.backward(text, names, tensors, dict(zip(numbers, values)), outputs, dtype)
     read: dict[str, Any] = {**_in_rows(norm, given), **dict(zip(numbers, values))}
     made = norm.backward(**read, outputs=outputs, invariant=_kernels.is_batch_invariant())
-    return [getattr(made, name).view(given[name[1:]].shape).to(given[name[1:]].dtype) for name in outputs]
+    found = dict(zip([name for name in norm.inputs if f"d{name}" in outputs], made))
+    return [found[name[1:]].view(given[name[1:]].shape).to(given[name[1:]].dtype) for name in outputs]
 
 
 def _in_rows(norm: normjit.Formula, given: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -132,15 +134,19 @@ def _pull(ctx: Any, above: list[torch.Tensor | None]) -> tuple[Any, ...]:
 
 
 def _found(ctx: Any, above: Sequence[torch.Tensor | None], needs: Sequence[bool], by: Any) -> list[torch.Tensor | None]:
+    """Returns the gradients of inputs; None for one that is not needed, or that no output has in it."""
     given = dict(zip((*ctx.names, *ctx.statistics), ctx.saved_tensors))
     for name, gradient, (shape, dtype, device) in zip(ctx.outputs, above, ctx.shapes):
         if gradient is None and name not in ctx.statistics:
             gradient = torch.zeros(shape, dtype=dtype, device=device)
         if gradient is not None:
             given[f"d{name}"] = gradient
-    wanted = [f"d{name}" for name, is_needed in zip(ctx.names, needs) if is_needed]
-    made = by(ctx.text, list(given), list(given.values()), ctx.numbers, ctx.values, wanted, ctx.dtype)
+    zeros = normjit.formula(ctx.text).without_gradient(given, dict(zip(ctx.numbers, ctx.values)))
+    needed = [name for name, is_needed in zip(ctx.names, needs) if is_needed]
+    wanted = [f"d{name}" for name in needed if name not in zeros]
+    made = [] if not wanted else by(ctx.text, list(given), list(given.values()), ctx.numbers, ctx.values, wanted, ctx.dtype)
     found = dict(zip(wanted, made))
+    found.update((f"d{name}", torch.zeros_like(given[name])) for name in needed if zeros.get(name))
     return [found.get(f"d{name}") for name in ctx.names]
 
 
