@@ -65,3 +65,60 @@ def test_names_of_parameters(function):
     torch.testing.assert_close(y, right)
     for got, wanted in zip(*(torch.autograd.grad(each.sum(), leaves, allow_unused=True) for each in (y, right))):
         torch.testing.assert_close(got, wanted)
+
+
+@pytest.mark.parametrize("function", [
+    lambda x: x / x.shape[0], lambda x: x + x.shape[0], lambda x: x / x.numel(), lambda x: x * 2 if x.shape[0] > 4 else x,
+    lambda x: x * 2 if x.shape[0] > 1000 else x, lambda x: x * 2 if x.shape[0] == 1 else x])
+def test_a_number_of_rows_is_no_constant(function):
+    with pytest.raises(normjit.InvalidArgument, match="computes something else for another number of rows"):
+        rowwise(function)(ones())
+
+
+@pytest.mark.parametrize("function", [
+    lambda x: x * (x.shape[0] / x.shape[1]), lambda x: x + (x.shape[0] - x.shape[1]), lambda x: x + (x.shape[0] > x.shape[2])])
+def test_relations_of_dimensions_are_no_constants(function):
+    with pytest.raises(normjit.InvalidArgument, match="computes something else for another number of rows"):
+        rowwise(function)(ones(6, 2, 3, 8))
+
+
+def test_a_number_of_rows_as_an_argument():
+    norm = rowwise(lambda x, rows: x / rows * x.shape[-1])
+    assert [norm(ones(rows, 8), rows)[0, 0].item() for rows in (1, 4)] == [8, 2]
+    assert torch.equal(rowwise(lambda x, w: x * w * x.shape[0])(ones(8), ones(8)), ones(8) * 8)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("function", [lambda x: x + 1e-4 * x.detach(), lambda x: torch.sqrt(x - 5) + x.detach(),
+                                      lambda x: torch.log(-x) * 1e-2 + 1e-2 * x.detach()])
+def test_gradients_are_compared_where_they_are_finite(function, dtype):
+    with pytest.raises(normjit.InvalidArgument, match="its gradient of x is another than that of what it computes"):
+        rowwise(function)(7 * ones(dtype=dtype))
+
+
+def difference(x):
+    mean = x.mean(-1, keepdim=True)
+    return ((x - mean) * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) - mean.pow(2) + 1e-5)).to(x.dtype)
+
+
+@pytest.mark.parametrize("cols", [1, 2, 4096])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("function", [difference, lambda x: 1 / (x - 0.9), lambda x: x.half().amax(-1, keepdim=True).float() * x])
+def test_a_functions_own_rounding_is_no_other_gradient(function, dtype, cols):
+    assert rowwise(function)(ones(3, cols, dtype=dtype)).dtype == function(ones(3, cols, dtype=dtype)).dtype
+
+
+def test_functions_of_some_numbers():
+    roots = lambda x, w: torch.sqrt(x - 5) * torch.log(-w)  # noqa: E731
+    x, w = (7 * ones()).requires_grad_(), (-2 * ones(8)).requires_grad_()
+    y, right = rowwise(roots)(x, w), roots(x, w)
+    torch.testing.assert_close(y, right)
+    torch.testing.assert_close(torch.autograd.grad(y.sum(), (x, w)), torch.autograd.grad(right.sum(), (x, w)))
+    with pytest.raises(normjit.InvalidArgument, match="they are not finite for any numbers that were tried, of -1000 to 1000"):
+        rowwise(lambda x: torch.sqrt(-x * x))(x)
+
+
+@pytest.mark.parametrize("function", [lambda x: x * 2 if x.device.type == "meta" else x, lambda x: x * 2 if x.requires_grad else x])
+def test_what_is_traced_is_what_is_computed(function):
+    with pytest.raises(normjit.InvalidArgument, match="computes something else than was traced"):
+        rowwise(function)(ones())

@@ -6,19 +6,23 @@ import collections
 import functools
 import inspect
 import math
+import random
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
+import torch.utils._pytree as pytree
 
 from normjit._library import InvalidArgument
 from normjit.torch import composition, probes
 from normjit.torch.formulas import Norm, call, formula
 
 Aten = torch.ops.aten
-TOLERANCE = 0.05  # of gradients in 16-bit types, in the 2-norm
+TOLERANCE = 1e-6  # of values and gradients, in the 2-norm
+SCALES = tuple(sign * size for size in (1.0, 0.1, 10.0, 100.0, 1000.0) for sign in (1, -1))  # of numbers that are tried
+MANY_ROWS = 1 << 20
 
 
 def rowwise(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
@@ -139,13 +143,20 @@ _plan._dynamo_marked_constant = True  # type: ignore[attr-defined]
 @functools.lru_cache(maxsize=256)
 def _traced(function: Callable[..., Any], kinds: tuple[tuple[str, str, torch.dtype, int], ...],
             others: tuple[tuple[str, Any], ...], told_apart: Any, cols: int) -> str:
-    dimensions = kinds[0][3]
-    shapes = {"M,N": (3,) * (dimensions - 1) + (cols,), "N": (cols,), "M": (3,) * (dimensions - 1) + (1,)}
-    made: str = probes.alone(_trace, function, kinds, others, shapes)
+    made: str = probes.alone(_trace, function, kinds, others, cols)
     return made
 
 
-def _trace(function: Callable[..., Any], kinds: Any, others: Any, shapes: Mapping[str, tuple[int, ...]]) -> str:
+def _shapes(dimensions: int, cols: int) -> list[dict[str, tuple[int, ...]]]:
+    """Returns the shapes of tensors by their axes for few rows, for one, and for many. Every dimension before the last
+    has another size in each, and another order of size: code that reads them does not compute the same in all."""
+    rows = dimensions - 1
+    side = int(MANY_ROWS ** (1 / max(rows, 1)))
+    leading = [tuple(range(2, 2 + rows)), (1,) * rows, tuple(range(side + rows, side, -1))]
+    return [{"M,N": (*each, cols), "N": (cols,), "M": (*each, 1)} for each in dict.fromkeys(leading)]
+
+
+def _trace(function: Callable[..., Any], kinds: Any, others: Any, cols: int) -> str:
     from torch.fx.experimental.proxy_tensor import make_fx
 
     signature = inspect.signature(function)
@@ -155,10 +166,19 @@ def _trace(function: Callable[..., Any], kinds: Any, others: Any, shapes: Mappin
         bound = inspect.BoundArguments(signature, collections.OrderedDict(values))
         return function(*bound.args, **bound.kwargs)
 
-    graph = make_fx(of_tensors)(*(torch.empty(shapes[axes], dtype=dtype, device="meta") for _, axes, dtype, _ in kinds))
-    text, dtype = _text(function, graph, kinds, shapes)
-    _check_gradients(function, of_tensors, formula(text), kinds, shapes)
-    return f"{str(dtype).rpartition('.')[2]} {','.join(formula(text).formula.inputs)} {formula(text).text}"
+    def written(shapes: Mapping[str, tuple[int, ...]]) -> tuple[str, torch.dtype]:
+        tensors = [torch.empty(shapes[axes], dtype=dtype, device="meta") for _, axes, dtype, _ in kinds]
+        return _text(function, make_fx(of_tensors)(*tensors), kinds, shapes)
+
+    few, *more = _shapes(kinds[0][3], cols)
+    traced = written(few)
+    if any([written(shapes) != traced for shapes in more]):
+        raise InvalidArgument(f"{_shown(function)}: computes something else for another number of rows; "
+                              "a number that it computes with must be an argument")
+    text, dtype = traced
+    norm = formula(text)
+    _check(function, of_tensors, norm, kinds, few)
+    return f"{str(dtype).rpartition('.')[2]} {','.join(norm.formula.inputs)} {norm.text}"
 
 
 def _inputs(kinds: Any) -> dict[str, str]:
@@ -195,23 +215,100 @@ def _text(function: Callable[..., Any], graph: torch.fx.GraphModule, kinds: Any,
     raise AssertionError("a graph without an output")
 
 
-def _check_gradients(function: Callable[..., Any], of_tensors: Callable[..., Any], norm: Norm, kinds: Any,
-                     shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Refuses a function whose gradients are not those of what it computes, as where code stands under no_grad()."""
+def _check(function: Callable[..., Any], of_tensors: Callable[..., Any], norm: Norm, kinds: Any,
+           shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Refuses a function that computes something else than was traced, as where code asks for devices, and one whose
+    gradients are not those of what it computes, as where code stands under no_grad(). Compares it with its formula, for
+    the first numbers for which all is finite."""
     generator = torch.Generator().manual_seed(0)
-    leaves = [(torch.rand(shapes[axes], generator=generator) + 0.5).to(dtype).requires_grad_() for _, axes, dtype, _ in kinds]
-    y = of_tensors(*leaves)
-    dy = torch.randn(y.shape, generator=generator)
-    own = torch.autograd.grad(y, leaves, dy.to(y.dtype), allow_unused=True) if y.requires_grad else [None for _ in leaves]
-    wide = [leaf.detach().double().requires_grad_() for leaf in leaves]
-    given = {name: leaf for name, leaf in zip(_inputs(kinds), wide) if name in norm.formula.inputs}
-    (derived_y,) = composition.forward(norm.text, list(given), list(given.values()), {}, ["y"])
-    derived = torch.autograd.grad(derived_y, wide, dy.double(), allow_unused=True)
-    for (name, *_), one, other, like in zip(kinds, own, derived, wide):
-        one, other = (torch.zeros_like(like) if each is None else each.double() for each in (one, other))
-        if float((one - other).norm()) > TOLERANCE * (float(other.norm()) + float(dy.norm())):
+    for scales in _scales(len(kinds)):
+        wide = [(torch.rand(shapes[axes], generator=generator, dtype=torch.float64) + 0.5) * scale
+                for (_, axes, *_), scale in zip(kinds, scales)]
+        dy = torch.randn(shapes["M,N"], generator=generator, dtype=torch.float64)
+        leaves = [_Unrounded(each, dtype) for each, (_, _, dtype, _) in zip(wide, kinds)]
+        own = [_double(each) for each in _with_gradients(of_tensors, leaves, dy)]
+        derived = _with_gradients(functools.partial(_by_torch, norm, list(_inputs(kinds))), wide, dy)
+        if all([bool(each.isfinite().all()) for each in (*own, *derived)]):
+            break
+    else:
+        raise InvalidArgument(f"{_shown(function)}: neither its values nor its gradients can be checked, since they are "
+                              f"not finite for any numbers that were tried, of {min(SCALES):g} to {max(SCALES):g}")
+    off = [float((one - other).norm()) > TOLERANCE * (float(other.norm()) + float(dy.norm()))
+           for one, other in zip(own, derived)]
+    if off[0]:
+        raise InvalidArgument(f"{_shown(function)}: computes something else than was traced; code that asks for devices, "
+                              "modes or requires_grad has no place in a row-wise function")
+    for (name, *_), is_off in zip(kinds, off[1:]):
+        if is_off:
             raise InvalidArgument(f"{_shown(function)}: its gradient of {name} is another than that of what it computes; "
                                   "detach(), no_grad() and autograd.Function have no place in a row-wise function")
+
+
+def _scales(count: int) -> Iterator[Sequence[float]]:
+    """Yields factors for numbers of about 1, the same for each tensor at first."""
+    yield from ((scale,) * count for scale in SCALES)
+    choice = random.Random(0)
+    yield from (choice.choices(SCALES, k=count) for _ in range(5 * len(SCALES) if count > 1 else 0))
+
+
+def _with_gradients(function: Callable[..., Any], leaves: Sequence[torch.Tensor], dy: torch.Tensor) -> list[torch.Tensor]:
+    """Returns y, and the gradients of the leaves."""
+    for leaf in leaves:
+        leaf.requires_grad_()
+    y = function(*leaves)
+    found: Sequence[Any] = [None] * len(leaves)
+    if y.requires_grad:
+        found = torch.autograd.grad(y, leaves, _Unrounded(dy, y.dtype) if isinstance(y, _Unrounded) else dy, allow_unused=True)
+    return [y.detach(), *(torch.zeros_like(leaf) if each is None else each for each, leaf in zip(found, leaves))]
+
+
+def _by_torch(norm: Norm, inputs: Sequence[str], *tensors: torch.Tensor) -> torch.Tensor:
+    given = {name: tensor for name, tensor in zip(inputs, tensors) if name in norm.formula.inputs}
+    return composition.forward(norm.text, list(given), list(given.values()), {}, ["y"])[0]
+
+
+class _Unrounded(torch.Tensor):
+    """A tensor that says that it is of a type, and has its numbers in double, as has what torch computes from it. So code
+    that reads types computes what it would of such a type, and its gradients, but for the rounding."""
+
+    wide: torch.Tensor
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @staticmethod
+    def __new__(cls, wide: torch.Tensor, dtype: torch.dtype) -> _Unrounded:
+        made: _Unrounded = torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+            cls, wide.shape, strides=wide.stride(), dtype=dtype, device=wide.device)
+        made.wide = wide.detach()
+        return made
+
+    @classmethod
+    def __torch_dispatch__(cls, operator: Any, kinds: Any, arguments: Any = (), named: Any = None) -> Any:
+        given = arguments, named or {}
+        of = {id(each.wide): each for each in pytree.tree_flatten(given)[0] if isinstance(each, _Unrounded)}
+        rounded_arguments, rounded_named = pytree.tree_map(_rounded, given)
+        types = operator(*rounded_arguments, **rounded_named)
+        wide_arguments, wide_named = pytree.tree_map(_double, given)
+        made = operator(*wide_arguments, **wide_named)
+
+        def unrounded(wide: Any, like: Any) -> Any:
+            is_number = isinstance(like, torch.Tensor) and like.dtype.is_floating_point
+            return of.get(id(wide)) or _Unrounded(wide, like.dtype) if is_number else wide
+
+        if isinstance(made, (tuple, list)):
+            return type(made)(map(unrounded, made, types))
+        return unrounded(made, types)
+
+
+def _rounded(value: Any) -> Any:
+    return value.wide.to(value.dtype) if isinstance(value, _Unrounded) else value
+
+
+def _double(value: Any) -> Any:
+    if isinstance(value, _Unrounded):
+        return value.wide
+    if isinstance(value, torch.Tensor):
+        return value.double() if value.dtype.is_floating_point else value
+    return torch.float64 if isinstance(value, torch.dtype) and value.is_floating_point else value
 
 
 class _Writer:
@@ -224,7 +321,7 @@ class _Writer:
              Aten.tanh.default: "tanh", Aten.erf.default: "erf"}
     EXTREMES = {Aten.maximum.default: "max", Aten.minimum.default: "min"}
     SAME = {Aten._to_copy.default, Aten.clone.default, Aten.alias.default, Aten.lift_fresh_copy.default,
-            Aten.detach.default}  # which some versions of torch record; _check_gradients() refuses it
+            Aten.detach.default}  # which some versions of torch record; _check() refuses it
     REDUCTIONS = {Aten.mean.dim: "row_mean", Aten.sum.dim_IntList: "row_sum", Aten.amax.default: "row_max"}
     SOFTMAX = {Aten._softmax.default: "{e} / row_sum({e})", Aten._log_softmax.default: "{a} - log(row_sum({e}))"}
 
