@@ -100,6 +100,7 @@ constexpr const char* specs_of_formulas[] = {
     "rmsnorm_e4m3 pass=forward rows=8192 cols=4096 x=bf16 gamma=bf16 y=e4m3",
     "rmsnorm_e4m3 pass=forward cols=7168 x=bf16 gamma=bf16 y=e4m3",
     "rmsnorm_e4m3 pass=forward cols=999 x=e4m3 y=e5m2",
+    "blocks_e4m3 pass=forward slices=56 cols=128 x=bf16 gamma=bf16 y=e4m3",
     "gated_rmsnorm cols=128 x=bf16 z=e5m2 gamma=f32 dx=e5m2",
 };
 
