@@ -122,3 +122,24 @@ def test_functions_of_some_numbers():
 def test_what_is_traced_is_what_is_computed(function):
     with pytest.raises(normjit.InvalidArgument, match="computes something else than was traced"):
         rowwise(function)(ones())
+
+
+WEIGHT, SCALAR, NO_DATA = ones(8), torch.tensor(2.0), ones(8, device="meta")
+
+
+@pytest.mark.parametrize("function, message", [
+    (lambda x: x * WEIGHT, r"aten.mul.Tensor: a tensor of shape \(8,\) is none of the function's arguments; a tensor must be one"),
+    (lambda x: x + (WEIGHT * 2).exp(), r"aten.add.Tensor: a tensor of shape \(8,\) is none of the function's arguments"),
+    (lambda x: x * SCALAR, r"a tensor of shape \(\) is none of the function's arguments; .*, and a number no tensor"),
+    (lambda x: x * torch.tensor(2.0), r"a tensor of shape \(\) is none of the function's arguments"),
+    (lambda x: x * NO_DATA, r"a tensor of shape \(8,\) is none of the function's arguments"),
+    (lambda x: x.roll(4), "aten.roll.default, of shape .*: a row can be rolled by a half of it only, over the last dimension"),
+    (lambda x: x.roll((4, 4), (0, -1)), "a row can be rolled by a half of it only, over the last dimension")])
+def test_refusals_have_their_reason(function, message):
+    with pytest.raises(normjit.InvalidArgument, match=message):
+        rowwise(function)(ones())
+
+
+def test_types_without_gradients_are_refused():
+    with pytest.raises(normjit.InvalidArgument, match="mask: its type is torch.bool; must be a floating-point type"):
+        rowwise(lambda x, mask: x * mask)(ones(), ones() > 0)

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 import torch.utils._pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from normjit._library import InvalidArgument
 from normjit.torch import composition, probes
@@ -23,6 +24,7 @@ Aten = torch.ops.aten
 TOLERANCE = 1e-6  # of values and gradients, in the 2-norm
 SCALES = tuple(sign * size for size in (1.0, 0.1, 10.0, 100.0, 1000.0) for sign in (1, -1))  # of numbers that are tried
 MANY_ROWS = 1 << 20
+NOT_GIVEN = "a tensor of shape {} is none of the function's arguments; a tensor must be one, and a number no tensor"
 
 
 def rowwise(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
@@ -37,7 +39,8 @@ def rowwise(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor
     `function` computes a tensor of x's shape from x, its first tensor, of [..., N], from others of this shape, of [N]
     and of [..., 1], by arithmetic, means and sums over the last dimension, and functions such as rsqrt, exp, sigmoid,
     silu and tanh. It is traced once for each kind of arguments: those that are no tensors are constants of the trace,
-    and what else the code reads, such as global variables, is read then. Values between are not rounded: the result is
+    and what else the code reads, such as global variables, is read then. All tensors must be arguments, and the number
+    of rows must be one if the result depends on it. Values between are not rounded: the result is
     nearer to double precision than the function's own in a 16-bit type. Its type is the function's own for these
     arguments without autocast. All else is as in formula(). Raises normjit.InvalidArgument with the operation that is
     not row-wise."""
@@ -159,6 +162,9 @@ def _shapes(dimensions: int, cols: int) -> list[dict[str, tuple[int, ...]]]:
 def _trace(function: Callable[..., Any], kinds: Any, others: Any, cols: int) -> str:
     from torch.fx.experimental.proxy_tensor import make_fx
 
+    for name, _, dtype, _ in kinds:
+        if not dtype.is_floating_point:
+            raise InvalidArgument(f"{name}: its type is {dtype}; must be a floating-point type")
     signature = inspect.signature(function)
 
     def of_tensors(*tensors: torch.Tensor) -> Any:
@@ -168,7 +174,12 @@ def _trace(function: Callable[..., Any], kinds: Any, others: Any, cols: int) -> 
 
     def written(shapes: Mapping[str, tuple[int, ...]]) -> tuple[str, torch.dtype]:
         tensors = [torch.empty(shapes[axes], dtype=dtype, device="meta") for _, axes, dtype, _ in kinds]
-        return _text(function, make_fx(of_tensors)(*tensors), kinds, shapes)
+
+        def of_given(*tensors: torch.Tensor) -> Any:
+            with _Given():
+                return of_tensors(*tensors)
+
+        return _text(function, make_fx(of_given)(*tensors), kinds, shapes)
 
     few, *more = _shapes(kinds[0][3], cols)
     traced = written(few)
@@ -179,6 +190,18 @@ def _trace(function: Callable[..., Any], kinds: Any, others: Any, cols: int) -> 
     norm = formula(text)
     _check(function, of_tensors, norm, kinds, few)
     return f"{str(dtype).rpartition('.')[2]} {','.join(norm.formula.inputs)} {norm.text}"
+
+
+class _Given(TorchDispatchMode):
+    """Refuses to compute from tensors with data and those of a trace, which have none."""
+
+    def __torch_dispatch__(self, operator: Any, kinds: Any, arguments: Any = (), named: Any = None) -> Any:
+        tensors = [each for each in pytree.tree_flatten((arguments, named))[0] if isinstance(each, torch.Tensor)]
+        if any([each.is_meta for each in tensors]):
+            for each in tensors:
+                if not each.is_meta:
+                    raise InvalidArgument(f"rowwise: {operator}: {NOT_GIVEN.format(tuple(each.shape))}")
+        return operator(*arguments, **(named or {}))
 
 
 def _inputs(kinds: Any) -> dict[str, str]:
@@ -348,6 +371,8 @@ class _Writer:
         value = node.meta.get("val")
         if not isinstance(value, torch.Tensor) or not value.dtype.is_floating_point:
             raise InvalidArgument(f"rowwise: {node.target}: makes no tensor of floating-point numbers")
+        if node.op == "get_attr":
+            raise InvalidArgument(f"rowwise: {NOT_GIVEN.format(tuple(value.shape))}")
         if node.target not in self.SAME and self.axes(node) is None and value.dim() > 0:
             raise self.refused(node)
         text = self.expression(node)
@@ -400,8 +425,9 @@ class _Writer:
             return self.SOFTMAX[target].format(a=a, e=self.line(f"exp({a})"))
         if target == Aten.roll.default:
             columns = node.meta["val"].shape[-1]
-            if list(arguments[2]) not in ([-1], [node.meta["val"].dim() - 1]) or 2 * abs(arguments[1][0]) != columns:
-                raise self.refused(node, "a row can be rolled by a half of it only")
+            over = list(arguments[2]) if len(arguments) > 2 else []
+            if over not in ([-1], [node.meta["val"].dim() - 1]) or 2 * abs(arguments[1][0]) != columns:
+                raise self.refused(node, "a row can be rolled by a half of it only, over the last dimension")
             return f"partner({self.operand(arguments[0], node)})"
         raise self.refused(node)
 
