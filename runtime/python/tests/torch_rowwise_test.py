@@ -108,6 +108,21 @@ def test_a_functions_own_rounding_is_no_other_gradient(function, dtype, cols):
     assert rowwise(function)(ones(3, cols, dtype=dtype)).dtype == function(ones(3, cols, dtype=dtype)).dtype
 
 
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(context, x):
+        return x * 2
+
+    @staticmethod
+    def backward(context, dy):
+        return dy.clone().mul_(2)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_a_right_gradient_of_ones_own(dtype):
+    assert torch.equal(rowwise(lambda x: Doubled.apply(x))(ones(dtype=dtype)), 2 * ones(dtype=dtype))
+
+
 def test_functions_of_some_numbers():
     roots = lambda x, w: torch.sqrt(x - 5) * torch.log(-w)  # noqa: E731
     x, w = (7 * ones()).requires_grad_(), (-2 * ones(8)).requires_grad_()
@@ -140,6 +155,8 @@ def test_refusals_have_their_reason(function, message):
         rowwise(function)(ones())
 
 
-def test_types_without_gradients_are_refused():
+def test_tensors_that_are_no_rows_of_numbers_are_refused():
+    with pytest.raises(normjit.InvalidArgument, match="x: has no dimensions; the last must be that of a row"):
+        rowwise(lambda x: x * 2)(SCALAR)
     with pytest.raises(normjit.InvalidArgument, match="mask: its type is torch.bool; must be a floating-point type"):
         rowwise(lambda x, mask: x * mask)(ones(), ones() > 0)

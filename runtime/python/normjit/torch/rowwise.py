@@ -85,6 +85,8 @@ class _Rowwise:
         if not given:
             raise InvalidArgument(f"{_shown(self.__wrapped__)}: no tensor is given")
         first = next(iter(given.values()))
+        if first.dim() == 0:
+            raise InvalidArgument(f"{next(iter(given))}: has no dimensions; the last must be that of a row")
         kinds = tuple((name, _axes(name, value, first), value.dtype, value.dim()) for name, value in given.items())
         others = tuple((name, _constant(value)) for name, value in bound.items() if name not in given)
         dtype, inputs, text = _plan(self, kinds, others, _constant(first.shape[-1])).split(" ", 2)
@@ -295,11 +297,11 @@ class _Unrounded(torch.Tensor):
     that reads types computes what it would of such a type, and its gradients, but for the rounding."""
 
     wide: torch.Tensor
-    __torch_function__ = torch._C._disabled_torch_function_impl
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     @staticmethod
     def __new__(cls, wide: torch.Tensor, dtype: torch.dtype) -> _Unrounded:
-        made: _Unrounded = torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+        made: _Unrounded = torch.Tensor._make_wrapper_subclass(
             cls, wide.shape, strides=wide.stride(), dtype=dtype, device=wide.device)
         made.wide = wide.detach()
         return made
@@ -307,15 +309,16 @@ class _Unrounded(torch.Tensor):
     @classmethod
     def __torch_dispatch__(cls, operator: Any, kinds: Any, arguments: Any = (), named: Any = None) -> Any:
         given = arguments, named or {}
-        of = {id(each.wide): each for each in pytree.tree_flatten(given)[0] if isinstance(each, _Unrounded)}
+        changed = {id(each.wide): each for each in pytree.tree_flatten(given)[0] if isinstance(each, _Unrounded)}
         rounded_arguments, rounded_named = pytree.tree_map(_rounded, given)
         types = operator(*rounded_arguments, **rounded_named)
         wide_arguments, wide_named = pytree.tree_map(_double, given)
         made = operator(*wide_arguments, **wide_named)
 
         def unrounded(wide: Any, like: Any) -> Any:
-            is_number = isinstance(like, torch.Tensor) and like.dtype.is_floating_point
-            return of.get(id(wide)) or _Unrounded(wide, like.dtype) if is_number else wide
+            if not isinstance(like, torch.Tensor) or not like.dtype.is_floating_point:
+                return wide
+            return changed[id(wide)] if id(wide) in changed else _Unrounded(wide, like.dtype)
 
         if isinstance(made, (tuple, list)):
             return type(made)(map(unrounded, made, types))
@@ -323,7 +326,7 @@ class _Unrounded(torch.Tensor):
 
 
 def _rounded(value: Any) -> Any:
-    return value.wide.to(value.dtype) if isinstance(value, _Unrounded) else value
+    return value.wide.to(value.dtype, copy=True) if isinstance(value, _Unrounded) else value
 
 
 def _double(value: Any) -> Any:
