@@ -2,9 +2,11 @@
 #include "ir/expression_parser.h"
 
 #include "ir/builder.h"
+#include "support/text.h"
 #include "support/try.h"
 
 #include <charconv>
+#include <type_traits>
 
 #include <fmt/format.h>
 
@@ -49,7 +51,9 @@ Status ExpressionParser::read_number(Number& out) {
     const Token token = lexer_.peek();
     const char* const all = token.text.data() + token.text.size();
     const auto [end, code] = std::from_chars(token.text.data(), all, out);
-    if (token.kind != Token::Kind::number || code != std::errc() || end != all) return error("number expected");
+    if (token.kind != Token::Kind::number || end != all) return error("number expected");
+    constexpr std::string_view kind = std::is_floating_point_v<Number> ? "a double" : "an integer";
+    if (code != std::errc()) return error(fmt::format("{} is beyond the range of {}", text::shown(token.text), kind));
     lexer_.next();
     return {};
 }

@@ -22,8 +22,8 @@ namespace {
 struct FormulaSource {
     ir::Signature signature;
     std::string as_written;  ///< the formula in one line, or a name of the library
-    std::string_view text;
-    std::string_view rest;  ///< of the spec's text
+    std::string_view text;   ///< of the formula as it was given, which errors are about
+    std::string_view rest;   ///< of the spec's text
 };
 
 Expected<FormulaSource> read_source(std::string_view text) {
@@ -36,10 +36,9 @@ Expected<FormulaSource> read_source(std::string_view text) {
     if (!signature) return invalid_argument("spec: formula: " + signature.status().message());
     source.signature = *std::move(signature);
     source.rest = text.substr(in_library ? head.size() : source.signature.bytes);
-    if (!in_library) {
-        source.as_written = source.signature.line;
-        source.text = source.as_written;
-    }
+    if (in_library) return source;
+    source.as_written = source.signature.line;
+    source.text = text.substr(0, source.signature.bytes);
     return source;
 }
 
@@ -62,6 +61,8 @@ class FormulaReader {
         NORMJIT_RETURN_IF_ERROR(read_accumulate());
         NORMJIT_RETURN_IF_ERROR(refuse_strangers());
         NORMJIT_RETURN_IF_ERROR(drop_unread());
+        if (!library_formula(formula_.source)) formula_.text = formula_.source;
+        spec_.formula = std::make_shared<const Formula>(formula_);
         NORMJIT_RETURN_IF_ERROR(validate(spec_));
         return std::move(spec_);
     }

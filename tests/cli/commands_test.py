@@ -32,6 +32,15 @@ class Help(Case):
         self.refused(2, f"unknown command 'paint'; {commands}", "paint")
         self.refused(2, "The following argument was not expected: --colour (see normjit run --help)", "run", "--colour")
         self.refused(2, "--target needs a spec", "info", "--target", "host")
+        self.refused(2, "--device needs a spec", "info", "--device", "gpu")
+        self.refused(2, "target: sm_9999: the number must be at most 999", "compile", "--target", "sm_9999", "--emit", "cuda")
+        self.refused(2, "--time measures a whole compilation: --emit is not allowed",
+                     "compile", "rmsnorm cols=8", "--emit", "ir", "--time")
+        self.refused(2, "--artifact has code: --backend is not allowed",
+                     "run", "rmsnorm rows=4 cols=8", "--artifact", "a", "--backend", "llvm")
+        formula = "norm f(x[M,N]) -> y[M,N] {{ y={} }} cols=8 rows=2"
+        self.refused(2, "spec: formula: line 1, column 31: a value expected", "run", formula.format("--x"))
+        self.refused(2, "spec: formula: line 1, column 32: 1e999 is beyond the range of a double", "run", formula.format("x+1e999"))
         self.refused(2, "nothing to run: give --input FILE or a spec (see normjit run --help)", "run")
         self.refused(2, "nothing to compile: give a spec (see normjit compile --help)", "compile")
         self.refused(2, "nothing to measure: give a shapes file or a spec (see normjit bench --help)", "bench")

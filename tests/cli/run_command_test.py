@@ -119,6 +119,15 @@ class Run(Case):
         self.assertEqual(result.returncode, 0)
         self.assertEqual(result.stderr, f'note: {self.folder}/t.safetensors: tensor "gama" is not used\n')
 
+    def test_expected_tensors_have_the_shapes_of_outputs(self):
+        turned = small_problem() | {"expected.dx": ("F32", [2, 1, 2], f32(0, 0, 0, 0))}
+        self.refused(2, 't.safetensors: tensor "expected.dx": has the shape [2, 1, 2], dx has [1, 2, 2]',
+                     "run", "--input", self.file(tensor_file(turned)))
+        misspelt = small_problem() | {"expected.dz": ("F32", [2], f32(0, 0))}
+        result = normjit("run", "--input", self.file(tensor_file(misspelt)))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn('tensor "expected.dz" is not used: it is no output\'s', result.stderr)
+
     def test_a_framework_that_differs_fails_the_check(self):
         tensors = small_problem() | {"expected.dbeta": ("F32", [2], f32(1, 2.5))}
         result = normjit("run", "--input", self.file(tensor_file(tensors)))

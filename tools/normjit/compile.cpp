@@ -73,10 +73,9 @@ Expected<Target> read_target(const CompileOptions& options) {
     return target;
 }
 
-Expected<Job> read_job(const CompileOptions& options) {
+Expected<Job> read_job(const CompileOptions& options, const Target& target) {
     NORMJIT_TRY(const std::string text, spec_text(options.spec));
     NORMJIT_TRY(Spec spec, parse_spec(text));
-    NORMJIT_TRY(const Target target, read_target(options));
     if (options.schedule.empty()) return Job{spec, heuristic(spec, target), target};
     NORMJIT_TRY(Schedule schedule, parse_schedule(options.schedule));
     return Job{spec, schedule, target};
@@ -115,13 +114,13 @@ Expected<Times> time_job(const Job& job, const Artifact& artifact, double first_
 }
 
 /// Returns the stages of code for this kind of target.
-std::vector<std::string> stages(const CompileOptions& options) {
-    const auto target = read_target(options);
-    const std::string backend = target.ok() ? backend_of(*target).ok() ? *backend_of(*target) : "" : "";
+std::vector<std::string> stages(const Target& target) {
+    const auto found = backend_of(target);
+    const std::string backend = found.ok() ? *found : "";
     std::vector<std::string> names = {"ir"};
     for (const std::string& pass : pass_names()) names.push_back("ir:" + pass);
     names.insert(names.end(), {"plan", "schedule", "reasons"});
-    if (target.ok() && target->is_cuda()) {
+    if (target.is_cuda()) {
         names.insert(names.end(), {"cuda", "ptx", "sass"});
     } else if (backend != "portable") {
         if (backend.starts_with("llvm")) names.push_back("llvm");
@@ -193,7 +192,8 @@ ordered_json to_json(const Artifact& artifact, const Times* times) {
 }
 
 Status run(const CompileOptions& options) {
-    const std::vector<std::string> names = stages(options);
+    NORMJIT_TRY(const Target target, read_target(options));
+    const std::vector<std::string> names = stages(target);
     if (options.emit == "list") return write_text(options.output, fmt::format("{}\n", fmt::join(names, "\n")));
     if (!options.emit.empty() && std::find(names.begin(), names.end(), options.emit) == names.end()) {
         return invalid_argument(fmt::format("--emit {}: allowed for --target {}: list {}", options.emit, options.target,
@@ -201,8 +201,10 @@ Status run(const CompileOptions& options) {
     }
     if (options.json && options.emit == "artifact")
         return invalid_argument("--emit artifact: bytes, which --json cannot show");
+    if (options.time && !options.emit.empty())
+        return invalid_argument("--time measures a whole compilation: --emit is not allowed");
     if (options.spec.empty()) return invalid_argument("nothing to compile: give a spec (see normjit compile --help)");
-    NORMJIT_TRY(Job job, read_job(options));
+    NORMJIT_TRY(Job job, read_job(options, target));
     NORMJIT_RETURN_IF_ERROR(legality(job.spec, job.schedule, job.target));
     if (!options.emit.empty()) {
         NORMJIT_TRY(std::string text, stage_text(job, options.emit));

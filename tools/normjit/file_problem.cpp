@@ -32,8 +32,6 @@ std::optional<std::string> expected_of(const std::string& name) {
     return parent;
 }
 
-std::string shape_text(const std::vector<int64_t>& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
-
 int64_t count(const std::vector<int64_t>& shape) {
     int64_t elements = 1;  // the reader has bounded the product
     for (int64_t size : shape) elements *= size;
@@ -266,6 +264,8 @@ const StoredTensor* FileProblem::find(std::string_view tensor) const {
 
 const StoredTensor* source_tensor(const FileProblem& in_file, Source source) { return in_file.find(name(source)); }
 
+std::string shape_text(const std::vector<int64_t>& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
+
 std::vector<int64_t> output_shape(const FileProblem& in_file, const Spec& spec, Tensor output) {
     std::vector<int64_t> shape = source_tensor(in_file, spec.source)->shape;
     if (info(output).axes.is_matrix()) return shape;
@@ -292,8 +292,13 @@ Expected<std::vector<FileProblem>> find_problems(const SafetensorsFile& file, co
         auto [name, last] = split_name(tensor.name);
         auto parent = expected_of(name);
         auto output = parse_tensor(last);
-        if (parent && output && may_be_written(*output) && found.contains(*parent))
-            found[*parent].expected[*output] = &tensor;
+        if (!parent || !found.contains(*parent)) continue;
+        FileProblem& problem = found[*parent];
+        if (output && may_be_written(*output)) {
+            problem.expected[*output] = &tensor;
+        } else {
+            problem.strangers.push_back(&tensor);
+        }
     }
     std::vector<FileProblem> problems;
     for (auto& [name, candidate] : found) {

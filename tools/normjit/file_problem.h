@@ -20,6 +20,7 @@ struct FileProblem {
     std::vector<std::pair<std::string, const StoredTensor*>> tensors;  ///< each tensor by what follows the problem's
                                                                        ///< name
     PerTensor<const StoredTensor*> expected;                           ///< null if there is none
+    std::vector<const StoredTensor*> strangers;                        ///< named as expected, of no output
 
     const StoredTensor* find(std::string_view tensor) const;
     /// Returns "" or "block0.ln1.".
@@ -36,6 +37,9 @@ Expected<Spec> spec_of(const SafetensorsFile& file, const FileProblem& in_file, 
 
 /// Reads the inputs of the problem's spec. `problem` was allocated for it.
 Status read_inputs(const SafetensorsFile& file, const FileProblem& in_file, const Problem& problem);
+
+/// Returns "[2, 4]".
+std::string shape_text(const std::vector<int64_t>& shape);
 
 /// Returns the shape of an output in a file: dx as x, a statistic as the rows of x, dgamma as gamma.
 std::vector<int64_t> output_shape(const FileProblem& in_file, const Spec& spec, Tensor output);

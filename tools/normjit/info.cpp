@@ -173,6 +173,7 @@ Status show_spec(const InfoOptions& options) {
 Status run(const InfoOptions& options) {
     if (!options.spec.empty()) return show_spec(options);
     if (!options.target.empty()) return invalid_argument("--target needs a spec");
+    if (options.device.device != DeviceOptions().device) return invalid_argument("--device needs a spec");
     return write_text("", options.json ? program_facts().dump(2) + "\n" : program_text());
 }
 

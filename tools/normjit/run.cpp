@@ -112,6 +112,8 @@ Status run(const RunOptions& options) {
     if (!options.artifact.empty() && !options.schedule.empty()) {
         return invalid_argument("--artifact has a schedule: --schedule is not allowed");
     }
+    if (!options.artifact.empty() && options.device.backend != BackendChoice::automatic)
+        return invalid_argument("--artifact has code: --backend is not allowed");
     if (options.input.empty() && !options.output.empty()) {
         return invalid_argument("--output needs --input: generated data is not written");
     }

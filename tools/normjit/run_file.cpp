@@ -38,6 +38,8 @@ void note_unused(const SafetensorsFile& file, const FileJob& job) {
                      stored == source_tensor(job.in_file, job.spec.source);
         if (!known) print_note(fmt::format("{}: tensor \"{}\" is not used", file.path(), stored->name));
     }
+    for (const StoredTensor* stored : job.in_file.strangers)
+        print_note(fmt::format("{}: tensor \"{}\" is not used: it is no output's", file.path(), stored->name));
 }
 
 Expected<PerTensor<std::optional<ForeignGradient>>> read_expected(const SafetensorsFile& file,
@@ -53,6 +55,10 @@ Expected<PerTensor<std::optional<ForeignGradient>>> read_expected(const Safetens
             return file.error(stored->name, fmt::format("has {} elements, {} has {}", elements, name(tensor),
                                                         problem.elements(tensor)));
         }
+        const std::vector<int64_t> shape = output_shape(in_file, problem.spec, tensor);
+        if (info(tensor).axes.is_matrix() && stored->shape != shape)
+            return file.error(stored->name, fmt::format("has the shape {}, {} has {}", shape_text(stored->shape),
+                                                        name(tensor), shape_text(shape)));
         NORMJIT_TRY(gradient.data, Buffer::allocate(stored->bytes()));
         NORMJIT_RETURN_IF_ERROR(file.read(*stored, gradient.data.data()));
         expected[tensor] = std::move(gradient);

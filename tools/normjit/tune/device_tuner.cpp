@@ -89,7 +89,7 @@ const TuningRecord* DeviceTuner::done_before(const Spec& spec) const {
     const auto found = std::find_if(known_.rbegin(), known_.rend(), [&](const TuningRecord& record) {
         return record.spec == spec && record.device == device_ && record.generator == generator_version &&
                record.heuristic == today && record.candidates >= options_.deepen &&
-               (record.caches == "cold" || !can_be_cold_);
+               (record.caches == "cold" || !can_be_cold_) && legality(spec, record.schedule, device_.target).ok();
     });
     return found == known_.rend() ? nullptr : &*found;
 }
