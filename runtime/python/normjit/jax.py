@@ -95,10 +95,15 @@ def _forward(x, scale, bias, norm, epsilon, scale_offset):
     rstd = jax.lax.rsqrt(jnp.mean(jnp.square(centred), -1, keepdims=True) + epsilon)
     y = centred * rstd
     if scale is not None:
-        y = y * (scale.astype(wide) + scale_offset)
+        y = y * _as_row(scale.astype(wide) + scale_offset, y)
     if bias is not None:
-        y = y + bias.astype(wide)
+        y = y + _as_row(bias.astype(wide), y)
     return y.astype(x.dtype), (x, scale, bias, mean, rstd)
+
+
+def _as_row(weight, y):
+    """Returns [N] with as many dimensions as y, which JAX may be set to insist on."""
+    return jnp.expand_dims(weight, tuple(range(y.ndim - 1)))
 
 
 def _backward(norm, epsilon, scale_offset, saved, dy):
@@ -106,6 +111,8 @@ def _backward(norm, epsilon, scale_offset, saved, dy):
     cols, rows = x.shape[-1], math.prod(x.shape[:-1])
     if x.size == 0:
         return tuple(None if t is None else jnp.zeros_like(t) for t in (x, scale, bias))
+    shardings = dict(zip(("dx", "dgamma", "dbeta"), map(_sharding, (x, scale, bias))))
+    x, scale, bias, mean, rstd, dy = (_gathered(t) for t in (x, scale, bias, mean, rstd, dy))
     matrices = [t.reshape(rows, cols) for t in (x, dy)]
     weight = None if scale is None else scale.astype(_beside(x, scale))
     wanted = [(name, like) for name, like in (("dx", x), ("dgamma", scale), ("dbeta", bias)) if like is not None]
@@ -116,7 +123,23 @@ def _backward(norm, epsilon, scale_offset, saved, dy):
     gradients = _gradients(problem, *operands)
     found = {name: _summed(gradient.reshape(like.shape).astype(like.dtype), like)
              for (name, like), gradient in zip(wanted, gradients)}
-    return tuple(found.get(name) for name in ("dx", "dgamma", "dbeta"))
+    return tuple(_sharded(found.get(name), sharding) for name, sharding in shardings.items())
+
+
+def _sharding(array):
+    """Returns the sharding in an array's type, which JAX keeps there on meshes of explicit axes; None for others."""
+    sharding = None if array is None else getattr(jax.typeof(array), "sharding", None)
+    return sharding if sharding is not None and any(sharding.spec) else None
+
+
+def _gathered(array):
+    """Returns the array whole on each device, since XLA does not partition foreign calls."""
+    sharding = _sharding(array)
+    return array if sharding is None else _sharded(array, sharding.update(spec=jax.sharding.PartitionSpec()))
+
+
+def _sharded(array, sharding):
+    return array if array is None or sharding is None else jax.sharding.reshard(array, sharding)
 
 
 def _beside(x, other):

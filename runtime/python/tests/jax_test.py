@@ -157,6 +157,29 @@ def test_vmap_within_shard_map():
     check("layernorm", got, x, dy, scale, bias)
 
 
+@pytest.mark.skipif(not hasattr(jax, "set_mesh"), reason="JAX without meshes of explicit axes")
+@pytest.mark.parametrize("spec", [("rows", None, None), (None, "rows", None)])
+def test_explicit_mesh(spec):
+    """Gradients have the sharding in the type of their input."""
+    from jax.sharding import NamedSharding, PartitionSpec as P
+
+    x, dy, scale, bias = random(1, 4, 6, 48), random(2, 4, 6, 48), random(3, 48), random(4, 48)
+    mesh = jax.make_mesh((2,), ("rows",), axis_types=(jax.sharding.AxisType.Explicit,))
+    with jax.set_mesh(mesh):
+        inputs = jax.device_put(x, NamedSharding(mesh, P(*spec))), scale, bias
+        shared = jax.device_put(dy, NamedSharding(mesh, P(*spec)))
+        got = jax.jit(jax.grad(lambda *inputs: (layer_norm(*inputs, EPS) * shared).sum(), (0, 1, 2)))(*inputs)
+        assert got[0].sharding.spec == P(*spec)
+    check("layernorm", [np.asarray(t) for t in got], x, dy, scale, bias)
+
+
+def test_weights_have_the_rank_of_the_input_where_jax_insists():
+    x, scale, bias = random(1, 3, 8), random(2, 8), random(3, 8)
+    with jax.numpy_rank_promotion("raise"):
+        y = jax.jit(jax.grad(lambda x, scale, bias: layer_norm(x, scale, bias).sum()))(x, scale, bias)
+    assert y.shape == x.shape
+
+
 def test_scan():
     x, dy, scale = random(1, 6, 32), random(2, 6, 32), random(3, 32)
 
