@@ -164,7 +164,8 @@ def test_explicit_mesh(spec):
     from jax.sharding import NamedSharding, PartitionSpec as P
 
     x, dy, scale, bias = random(1, 4, 6, 48), random(2, 4, 6, 48), random(3, 48), random(4, 48)
-    mesh = jax.make_mesh((2,), ("rows",), axis_types=(jax.sharding.AxisType.Explicit,))
+    devices = jax.devices()[:2]
+    mesh = jax.make_mesh((len(devices),), ("rows",), axis_types=(jax.sharding.AxisType.Explicit,), devices=devices)
     with jax.set_mesh(mesh):
         inputs = jax.device_put(x, NamedSharding(mesh, P(*spec))), scale, bias
         shared = jax.device_put(dy, NamedSharding(mesh, P(*spec)))
