@@ -2,6 +2,7 @@
 #include "ir/ir.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace normjit::ir {
 
@@ -47,10 +48,9 @@ PerValue<bool> compared_with_largest(const Function& function) {
     PerValue<bool> compared(function.values.size());
     for (const Value& value : function.values) {
         if (value.op != Op::compare) continue;
-        for (const ValueId largest : value.operands) {
-            if (function[largest].op != Op::row_max) continue;
-            compared[function[largest].operands[0]] = true;
-            for (const ValueId operand : value.operands) compared[operand] = compared[operand] || operand != largest;
+        const auto [a, b] = value.operands;
+        for (const auto& [largest, other] : {std::pair(a, b), std::pair(b, a)}) {
+            if (function[largest].op == Op::row_max) compared[function[largest].operands[0]] = compared[other] = true;
         }
     }
     mark_needed(function, compared, [&](ValueId id) { return !function[id].is_row_reduction(); });

@@ -24,19 +24,23 @@ struct FormulaSource {
     std::string as_written;  ///< the formula in one line, or a name of the library
     std::string_view text;   ///< of the formula as it was given, which errors are about
     std::string_view rest;   ///< of the spec's text
+    bool is_in_library = false;
 };
 
 Expected<FormulaSource> read_source(std::string_view text) {
     text = text.substr(std::min(text.find_first_not_of(" \t\r\n"), text.size()));
     const std::string_view head = text::first_word(text);
     const auto in_library = library_formula(head);
-    FormulaSource source{
-        .signature = {}, .as_written = std::string(head), .text = in_library.value_or(text), .rest = {}};
+    FormulaSource source{.signature = {},
+                         .as_written = std::string(head),
+                         .text = in_library.value_or(text),
+                         .rest = {},
+                         .is_in_library = in_library.has_value()};
     auto signature = ir::read_signature(source.text, formula_keys());
     if (!signature) return invalid_argument("spec: formula: " + signature.status().message());
     source.signature = *std::move(signature);
     source.rest = text.substr(in_library ? head.size() : source.signature.bytes);
-    if (in_library) return source;
+    if (source.is_in_library) return source;
     source.as_written = source.signature.line;
     source.text = text.substr(0, source.signature.bytes);
     return source;
@@ -61,7 +65,7 @@ class FormulaReader {
         NORMJIT_RETURN_IF_ERROR(read_accumulate());
         NORMJIT_RETURN_IF_ERROR(refuse_strangers());
         NORMJIT_RETURN_IF_ERROR(drop_unread());
-        if (!library_formula(formula_.source)) formula_.text = formula_.source;
+        if (!source_.is_in_library) formula_.text = source_.as_written;
         spec_.formula = std::make_shared<const Formula>(formula_);
         NORMJIT_RETURN_IF_ERROR(validate(spec_));
         return std::move(spec_);
@@ -341,7 +345,6 @@ class FormulaReader {
                             "these are {}, at most {} are allowed",
                             needed, tensor_count));
         formula_.has_partners = true;
-        spec_.formula = std::make_shared<const Formula>(formula_);
         return {};
     }
 
