@@ -158,7 +158,9 @@ class Formula:
         numbers = {name: arrays.number(name, value) for name, value in given.items() if name not in readable}
         read = {name: value for name, value in given.items() if name in readable}
         wanted = arrays.wanted_of(tuple(writable), usual(read, numbers) if outputs is None else (), outputs, out)
-        matrix = self._matrix(read)
+        matrix = self.first_matrix(read)
+        if matrix is None:
+            raise InvalidArgument(f"{self.name}: no input is a matrix, whose shape decides")
         first = read[matrix]
         on_gpu = _operand.device_type(matrix, first) != _operand.CPU if hasattr(first, "__dlpack_device__") else False
         if stream is not None and not on_gpu:
@@ -186,12 +188,10 @@ class Formula:
             _operand.was_written(made)
         return _results(self.name, tuple(wanted))(*(operands[name].array for name in wanted))
 
-    def _matrix(self, read: Iterable[str]) -> str:
-        """Returns the name of the first matrix, whose shape and device decide."""
-        for name, tensor in self._inputs.items():
-            if tensor.axes.endswith("M,N") and not tensor.is_shared and name in read:
-                return name
-        raise InvalidArgument(f"{self.name}: no input is a matrix, whose shape decides")
+    def first_matrix(self, given: Iterable[str]) -> str | None:
+        """Returns the first of these inputs that is a matrix, whose shape and device decide; None if none is."""
+        return next((name for name, t in self._inputs.items()
+                     if t.axes.endswith("M,N") and not t.is_shared and name in given), None)
 
     @staticmethod
     def _make(tensor: Any, operands: _Operands, like: Any, numbers: dict[str, float]) -> Any:

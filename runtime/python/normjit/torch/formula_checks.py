@@ -31,10 +31,10 @@ def like_of(norm: normjit.Formula, tensors: Mapping[str, torch.Tensor]) -> torch
 
 
 def _first_matrix(norm: normjit.Formula, tensors: Mapping[str, torch.Tensor]) -> str:
-    for name in norm.inputs:
-        if name in tensors and axes_of(norm, name).endswith("M,N"):
-            return name
-    raise InvalidArgument(f"{norm.name}: none of the matrices is given: {', '.join(norm.inputs)}")
+    name = norm.first_matrix(tensors)
+    if name is None:
+        raise InvalidArgument(f"{norm.name}: none of the matrices is given: {', '.join(norm.inputs)}")
+    return name
 
 
 def wide_of(like: torch.Tensor) -> torch.dtype:
