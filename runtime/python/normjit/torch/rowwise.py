@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from normjit._library import InvalidArgument
 from normjit.torch import composition, probes
 from normjit.torch.formulas import Norm, call, formula
+from normjit.torch.unrounded import Unrounded, in_double
 
 Aten = torch.ops.aten
 TOLERANCE = 1e-6  # of values and gradients, in the 2-norm
@@ -250,8 +251,8 @@ def _check(function: Callable[..., Any], of_tensors: Callable[..., Any], norm: N
         wide = [(torch.rand(shapes[axes], generator=generator, dtype=torch.float64) + 0.5) * scale
                 for (_, axes, *_), scale in zip(kinds, scales)]
         dy = torch.randn(shapes["M,N"], generator=generator, dtype=torch.float64)
-        leaves = [_Unrounded(each, dtype) for each, (_, _, dtype, _) in zip(wide, kinds)]
-        own = [_double(each) for each in _with_gradients(of_tensors, leaves, dy)]
+        leaves = [Unrounded(each, dtype) for each, (_, _, dtype, _) in zip(wide, kinds)]
+        own = [in_double(each) for each in _with_gradients(of_tensors, leaves, dy)]
         derived = _with_gradients(functools.partial(_by_torch, norm, list(_inputs(kinds))), wide, dy)
         if all([bool(each.isfinite().all()) for each in (*own, *derived)]):
             break
@@ -283,58 +284,13 @@ def _with_gradients(function: Callable[..., Any], leaves: Sequence[torch.Tensor]
     y = function(*leaves)
     found: Sequence[Any] = [None] * len(leaves)
     if y.requires_grad:
-        found = torch.autograd.grad(y, leaves, _Unrounded(dy, y.dtype) if isinstance(y, _Unrounded) else dy, allow_unused=True)
+        found = torch.autograd.grad(y, leaves, Unrounded(dy, y.dtype) if isinstance(y, Unrounded) else dy, allow_unused=True)
     return [y.detach(), *(torch.zeros_like(leaf) if each is None else each for each, leaf in zip(found, leaves))]
 
 
 def _by_torch(norm: Norm, inputs: Sequence[str], *tensors: torch.Tensor) -> torch.Tensor:
     given = {name: tensor for name, tensor in zip(inputs, tensors) if name in norm.formula.inputs}
     return composition.forward(norm.text, list(given), list(given.values()), {}, ["y"])[0]
-
-
-class _Unrounded(torch.Tensor):
-    """A tensor that says that it is of a type, and has its numbers in double, as has what torch computes from it. So code
-    that reads types computes what it would of such a type, and its gradients, but for the rounding."""
-
-    wide: torch.Tensor
-    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
-
-    @staticmethod
-    def __new__(cls, wide: torch.Tensor, dtype: torch.dtype) -> _Unrounded:
-        made: _Unrounded = torch.Tensor._make_wrapper_subclass(
-            cls, wide.shape, strides=wide.stride(), dtype=dtype, device=wide.device)
-        made.wide = wide.detach()
-        return made
-
-    @classmethod
-    def __torch_dispatch__(cls, operator: Any, kinds: Any, arguments: Any = (), named: Any = None) -> Any:
-        given = arguments, named or {}
-        changed = {id(each.wide): each for each in pytree.tree_flatten(given)[0] if isinstance(each, _Unrounded)}
-        rounded_arguments, rounded_named = pytree.tree_map(_rounded, given)
-        types = operator(*rounded_arguments, **rounded_named)
-        wide_arguments, wide_named = pytree.tree_map(_double, given)
-        made = operator(*wide_arguments, **wide_named)
-
-        def unrounded(wide: Any, like: Any) -> Any:
-            if not isinstance(like, torch.Tensor) or not like.dtype.is_floating_point:
-                return wide
-            return changed[id(wide)] if id(wide) in changed else _Unrounded(wide, like.dtype)
-
-        if isinstance(made, (tuple, list)):
-            return type(made)(map(unrounded, made, types))
-        return unrounded(made, types)
-
-
-def _rounded(value: Any) -> Any:
-    return value.wide.to(value.dtype, copy=True) if isinstance(value, _Unrounded) else value
-
-
-def _double(value: Any) -> Any:
-    if isinstance(value, _Unrounded):
-        return value.wide
-    if isinstance(value, torch.Tensor):
-        return value.double() if value.dtype.is_floating_point else value
-    return torch.float64 if isinstance(value, torch.dtype) and value.is_floating_point else value
 
 
 class _Writer:

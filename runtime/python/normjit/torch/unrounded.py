@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tensors that compute in double whatever their type, to compare what a function computes without its rounding."""
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.utils._pytree as pytree
+
+
+class Unrounded(torch.Tensor):
+    """A tensor that says that it is of a type, and has its numbers in double, as has what torch computes from it. So code
+    that reads types computes what it would of such a type, and its gradients, but for the rounding."""
+
+    wide: torch.Tensor
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+
+    @staticmethod
+    def __new__(cls, wide: torch.Tensor, dtype: torch.dtype) -> Unrounded:
+        made: Unrounded = torch.Tensor._make_wrapper_subclass(
+            cls, wide.shape, strides=wide.stride(), dtype=dtype, device=wide.device)
+        made.wide = wide.detach()
+        return made
+
+    @classmethod
+    def __torch_dispatch__(cls, operator: Any, kinds: Any, arguments: Any = (), named: Any = None) -> Any:
+        given = arguments, named or {}
+        changed = {id(each.wide): each for each in pytree.tree_flatten(given)[0] if isinstance(each, Unrounded)}
+        rounded_arguments, rounded_named = pytree.tree_map(_rounded, given)
+        types = operator(*rounded_arguments, **rounded_named)
+        wide_arguments, wide_named = pytree.tree_map(in_double, given)
+        made = operator(*wide_arguments, **wide_named)
+
+        def unrounded(wide: Any, like: Any) -> Any:
+            if not isinstance(like, torch.Tensor) or not like.dtype.is_floating_point:
+                return wide
+            return changed[id(wide)] if id(wide) in changed else Unrounded(wide, like.dtype)
+
+        if isinstance(made, (tuple, list)):
+            return type(made)(map(unrounded, made, types))
+        return unrounded(made, types)
+
+
+def _rounded(value: Any) -> Any:
+    return value.wide.to(value.dtype, copy=True) if isinstance(value, Unrounded) else value
+
+
+def in_double(value: Any) -> Any:
+    """Returns the numbers of a tensor in double, double for a type, and anything else as it is."""
+    if isinstance(value, Unrounded):
+        return value.wide
+    if isinstance(value, torch.Tensor):
+        return value.double() if value.dtype.is_floating_point else value
+    return torch.float64 if isinstance(value, torch.dtype) and value.is_floating_point else value
