@@ -34,10 +34,6 @@ constexpr When clusters_of_16 = {"clusters of 16",
                                  [](const CudaShape& shape, const CudaSchedule&) { return shape.most_cluster >= 16; }};
 constexpr When clusters_of_8_only = {
     "clusters of 8 at most", [](const CudaShape& shape, const CudaSchedule&) { return shape.most_cluster == 8; }};
-constexpr When quarter_loads = {"loads of a quarter of a vector",
-                                [](const CudaShape& shape, const CudaSchedule&) { return shape.load_divisor == 4; }};
-constexpr When no_quarter_loads = {"",
-                                   [](const CudaShape& shape, const CudaSchedule&) { return shape.load_divisor != 4; }};
 constexpr When half_loads_of_4 = {"loads of half a vector of 4", [](const CudaShape& shape, const CudaSchedule&) {
                                       return shape.load_divisor == 2 && shape.width == 4;
                                   }};
@@ -48,9 +44,6 @@ constexpr When several = {"several rows a block",
                           [](const CudaShape&, const CudaSchedule& s) { return s.rows_per_block > 1; }};
 constexpr When no_several = {"one row a block",
                              [](const CudaShape&, const CudaSchedule& s) { return s.rows_per_block == 1; }};
-constexpr When starts_anywhere = {"rows that start anywhere in a vector",
-                                  [](const CudaShape& shape, const CudaSchedule&) { return shape.shifted; }};
-constexpr When starts_whole = {"", [](const CudaShape& shape, const CudaSchedule&) { return !shape.shifted; }};
 constexpr When copies_4 = {"asynchronous copies of vectors of 4", [](const CudaShape& shape, const CudaSchedule& s) {
                                return s.staging == async && shape.width == 4 && s.vector_width == 4 && !shape.shifted;
                            }};
@@ -126,14 +119,6 @@ constexpr CudaChange across_8_blocks_within_224 = {.shrink_to_fit = true, .threa
 // multiprocessor. With more rows, the partials of many groups cost more than that gains; clusters of 16 have fewer.
 constexpr CudaAdaptation rows_that_start_anywhere[] = {
 //   vectors      sums rows of a multiprocessor MiB when changes                                                           measured
-    {{65, 96},    any, all,                   up_to(5), always, {.shrink_to_fit = true, .threads = vectors(1), .rows_per_block = 4, .blocks_per_sm = 1, .pipeline_depth = 4},
-     "rmsnorm 1268x551 bf16 9.5 us; not 8 rows of 32 threads 10.7"},
-    {{65, 96},    any, all,                   after(5, 64), always, {.shrink_to_fit = true, .threads = exactly(32), .rows_per_block = 8, .blocks_per_sm = 1, .pipeline_depth = 3, .row_memory = registers},
-     "partials of one block, not of three"},
-    {{129, 192},  two, after(4, 8),           all, always, {.threads = vectors(1), .rows_per_block = 2, .row_memory = registers},
-     "969x1479 f16 12.2 us; not 4 rows of 64 threads 13.6. rmsnorm 961x633 f32: a loss of 4 %"},
-    {{257, 511},  any, up_to(1. / 8),         all, clusters_of_8, {.threads = vectors(1), .rows_per_block = 1, .cluster = 4, .blocks_per_sm = 1},
-     "8x2205 f16 7.4 us; not 1 block 8.0, 384 threads 9.6. rmsnorm 11x3507 7.5; not 64 threads 8.5"},
     {{512, 767},  any, up_to(1. / 2),         all, clusters_of_8, across_8_blocks, ""},
     {{768, 1399}, any, up_to(1),              all, clusters_of_8, across_8_blocks, "rmsnorm 60x9999 bf16 10.6 us; not 4 blocks 11.4, 1 17.4. 94x7383 12.3; not 1 15.1"},
     {{1400, 2048},any, up_to(1. / 64),        all, clusters_of_16, {.shrink_to_fit = true, .threads = vectors(1), .rows_per_block = 1, .cluster = 16, .blocks_per_sm = 2, .pipeline_depth = 3, .row_memory = registers},
@@ -185,8 +170,6 @@ constexpr CudaAdaptation rows_side_by_side[] = {
      "32768x1600 0.91; not 8 rows 0.86, a vector a thread 0.82. 8192x1600: a loss of 10 %"},
 };
 
-constexpr CudaChange four_blocks_of_128 = {.threads = near(128), .rows_per_block = 1, .blocks_per_sm = 4, .pipeline_depth = 3, .row_memory = registers, .column_memory = registers};
-
 // With few rows the partials of more blocks cost more than those blocks gain.
 constexpr CudaAdaptation fewer_partials[] = {
 //   vectors      sums rows      MiB            when     changes measured
@@ -199,11 +182,7 @@ constexpr CudaAdaptation fewer_partials[] = {
      "20841x130 bf16: 4 % over 6 stages. rmsnorm 14084x135 bf16, 2696x205: 7 % over 16 threads, 3 blocks, 2 stages; 864x192, 328x240: a loss of 3 to 4 %"},
     {{17, 31},    any, after(16), after(16, 64), always, {.threads = exactly(16), .rows_per_block = 8}, "28406x140 bf16: 4 % over 8 threads"},
     {{17, 17},    any, up_to(16), up_to(64),    always,  {.threads = exactly(16), .rows_per_block = 8}, ""},
-    {{18, 31},    any, up_to(16), up_to(64),    starts_whole, {.threads = exactly(16), .rows_per_block = 8}, ""},
-    {{18, 32},    any, up_to(16), up_to(64),    starts_anywhere, {.threads = exactly(32), .rows_per_block = 4, .blocks_per_sm = 2, .pipeline_depth = 3},
-     "rmsnorm 109x226 bf16 6.6 us; not 8 rows of 16 threads 7.6. 358x179 7.3; not 8.3. 1442x122: a loss of 6 %"},
-    {{32, 32},    any, after(16), up_to(8),     starts_anywhere, {.threads = exactly(32), .rows_per_block = 4, .blocks_per_sm = 2, .pipeline_depth = 2, .staging = async},
-     "3123x246 bf16 9.6 us; not 8 rows of 16 threads, 3 blocks 10.8"},
+    {{18, 31},    any, up_to(16), up_to(64),    always,  {.threads = exactly(16), .rows_per_block = 8}, ""},
     {{33, 64},    any, up_to(8),  up_to(8),     always,  {.threads = exactly(64), .rows_per_block = 4, .blocks_per_sm = 1, .pipeline_depth = 4},
      "279x337 f16: 10 % over 8 rows, 14 % over 16 threads, 4 % over 2 stages"},
     {{33, 48},    any, after(8),  up_to(8),     always,  {.threads = exactly(32), .rows_per_block = 8, .blocks_per_sm = 2, .pipeline_depth = 4},
@@ -215,14 +194,9 @@ constexpr CudaAdaptation fewer_partials[] = {
      "2048x512 0.68; not 3 blocks 0.65"},
     {{65, 112},   any, after(2), all,           half_loads_of_4, {.threads = exactly(32), .rows_per_block = 8, .blocks_per_sm = 2, .pipeline_depth = 2},
      "20000x378 f32: 12 % over a row a block, rmsnorm 2284x306 12 %; 45x426 a loss of 8 %"},
-    {{129, 255},  two, all,     all,            quarter_loads,{.threads = near(128), .rows_per_block = 1, .blocks_per_sm = 2, .pipeline_depth = 3, .row_memory = registers, .column_memory = registers},
-     "3472x1510 f16 18.8 us; not 4 blocks 22.4"},
-    {{129, 255},  one, all,     all,            quarter_loads,four_blocks_of_128, "rmsnorm 1500x1002 bf16 10.6 us; not shifted 13.0"},
-    {{65, 128},   any, all,     all,            quarter_loads,four_blocks_of_128,
-     "3000x690 bf16 12.5 us; not shifted 15.4"},
-    {{176, 192},  two, from(1), up_to(24),      no_quarter_loads,  {.blocks_per_sm = 2}, "2048x1536 bf16 5 % over 3 blocks; 4096x768 f32: a loss of 4 %"},
-    {{193, 255},  two, from(1), up_to(64),      no_quarter_loads,  {.blocks_per_sm = 2}, "872x1792 bf16 14 % over 3 blocks, 3900x1792 7 %"},
-    {{193, 255},  two, from(1), after(64, 128), no_quarter_loads,  {.threads = vectors(2)}, "8462x1792 f16 32.2 us; not a vector a thread 33.9"},
+    {{176, 192},  two, from(1), up_to(24),      always,  {.blocks_per_sm = 2}, "2048x1536 bf16 5 % over 3 blocks; 4096x768 f32: a loss of 4 %"},
+    {{193, 255},  two, from(1), up_to(64),      always,  {.blocks_per_sm = 2}, "872x1792 bf16 14 % over 3 blocks, 3900x1792 7 %"},
+    {{193, 255},  two, from(1), after(64, 128), always,  {.threads = vectors(2)}, "8462x1792 f16 32.2 us; not a vector a thread 33.9"},
     {{256, 256},  two, from(1), up_to(64),      always,  {.threads = exactly(128), .rows_per_block = 2, .blocks_per_sm = 1, .pipeline_depth = 4,
      .row_memory = shared},
      "4096x2048 f16 0.78; not 3 blocks 0.73. 16x2048 wants a block a row: 6.4 us, not 7.8"},

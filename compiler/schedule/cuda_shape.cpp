@@ -41,6 +41,15 @@ int choose_load_divisor(const Spec& spec, int width, int64_t element_bytes) {
     return is_short && has_pairs && spec.cols >= least_of_quarters && spec.cols <= most_of_quarters ? 4 : 1;
 }
 
+/// True for narrow rows that start anywhere in a vector, and for wider ones of short launches: points predict their
+/// schedules better than the tables, which know no loads of single elements (NOTES N-713).
+bool starts_anywhere_and_is_short(const Spec& spec, const CudaShape& shape, int64_t element_bytes) {
+    constexpr int64_t narrow = 1 << 10, widest = 8 << 10, short_launch = 64 << 20;
+    const int64_t row_bytes = spec.cols * element_bytes;
+    if (spec.invariant || spec.cols % shape.width == 0 || row_bytes >= widest) return false;
+    return row_bytes < narrow || (spec.batch() && bytes_moved(spec, *spec.batch()) < short_launch);
+}
+
 /// Above 256 threads, each would get 168 registers instead of 255.
 int busy_threads(int64_t of_block) {
     const auto lanes = [of_block](int64_t threads) { return divide_up(of_block, threads) * threads; };
@@ -60,6 +69,7 @@ int CudaShape::blocks_of_wide_row() const {
 
 /// Takes vectors of 16 bytes of the narrowest matrix, of 16-bit elements at least. If these do not divide a row, and
 /// either the matrices have different types or rows must not start within a vector, it takes the widest that do divide it.
+/// The tables are about sums over the rows of one slice (NOTES N-712), but for short rows that start anywhere (N-713).
 CudaShape find_cuda_shape(const Spec& spec, const Target& target) {
     const OperandList operands(spec);
     const auto [least, most, are_alike] = matrix_bytes(operands);
@@ -70,7 +80,8 @@ CudaShape find_cuda_shape(const Spec& spec, const Target& target) {
     shape.vectors = shape.shifted ? plan::vectors_of_row(spec.cols, shape.width) : divide_up(spec.cols, shape.width);
     shape.aligned = shape.loaded_width() * least == 16;
     shape.copyable = shape.loaded_width() * least >= 4;
-    shape.is_in_tables = !operands.reductions().empty() && !spec.has_per_slice();
+    const bool has_short_rows = starts_anywhere_and_is_short(spec, shape, least);
+    shape.is_in_tables = !operands.reductions().empty() && !spec.has_per_slice() && !has_short_rows;
     shape.two_sums = operands.column_outputs().size() >= 2;
     shape.forward_like = operands.matrices().size() == 1 && operands.reductions().empty();
     shape.wide_columns =

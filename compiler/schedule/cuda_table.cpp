@@ -33,9 +33,6 @@ constexpr When plain = {"gamma as wide as the matrices", [](const CudaShape& s) 
 constexpr When clusters_of_8 = {"clusters of 8", [](const CudaShape& s) { return s.most_cluster >= 8; }};
 constexpr When no_clusters_of_8 = {"no clusters of 8", [](const CudaShape& s) { return s.most_cluster < 8; }};
 
-constexpr When half_loads = {"loads of half a vector", [](const CudaShape& s) { return s.load_divisor == 2; }};
-constexpr When no_half_loads = {"", [](const CudaShape& s) { return s.load_divisor != 2; }};
-
 bool is_alone_with_wide_gamma(const CudaShape& s) { return s.blocks_of_wide_row() == 1 && s.wide_columns; }
 constexpr When gamma_1 = {"gamma wider than the matrices, no cluster", is_alone_with_wide_gamma};
 constexpr When not_gamma_1 = {"", [](const CudaShape& s) { return !is_alone_with_wide_gamma(s); }};
@@ -68,8 +65,7 @@ constexpr CudaRow one_block_rows[] = {
     {{17, 24},    any, always, exactly(8),   16, 1, 3, 2, async,     nothing, {},  "160: 15 % over 16 threads, a third idle. 171: - / 2 %"},
     {{25, 32},    two, always, exactly(16),   8, 1, 3, 2, async,     nothing, {},  "256: 0.853; not 32 threads: 0.80"},
     {{25, 32},    one, always, exactly(16),   8, 1, 3, 2, registers, nothing, {},  "256: - / 0.874; not 32 threads: - / 0.84"},
-    {{33, 47},    any, half_loads, exactly(32),   4, 1, 4, 2, async,     nothing, {},  "332 f16: - / 50 % over shifted, 10 % over 16 threads"},
-    {{33, 47},    any, no_half_loads, exactly(16),   8, 1, 3, 2, async,     nothing, {},  "288: 49 % / 27 % over 64 threads, 352: 22 % / 11 %; 283: - / 54 %"},
+    {{33, 47},    any, always, exactly(16),   8, 1, 3, 2, async,     nothing, {},  "288: 49 % / 27 % over 64 threads, 352: 22 % / 11 %; 283: - / 54 %"},
     {{48, 48},    two, always, exactly(16),   8, 1, 2, 4, async,     nothing, {},  "384: 0.85; not 64 threads, a quarter idle: 0.79"},
     {{48, 48},    one, always, exactly(16),   8, 1, 3, 4, async,     nothing, {},  "384: - / 0.90; not 64 threads: - / 0.84"},
     {{49, 63},    any, always, exactly(32),   4, 1, 3, 2, async,     nothing, {},  "486: 16 % over 64 threads, 431: - / 9 %"},

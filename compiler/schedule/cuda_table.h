@@ -26,7 +26,7 @@ struct CudaShape {
     bool copyable = false;      ///< every load moves at least the 4 bytes of an asynchronous copy
     bool shifted = false;       ///< rows may start anywhere in a vector
     int load_divisor = 1;       ///< a load takes this fraction of a vector: 1, a half or a quarter
-    bool is_in_tables = false;  ///< something is summed over the rows of one slice
+    bool is_in_tables = false;  ///< the tables have the best answer known: see find_cuda_shape()
     bool two_sums = false;      ///< dgamma and dbeta are summed
     bool forward_like = false;  ///< one matrix is read, and nothing is summed over the rows
     bool wide_columns = false;  ///< the elements of gamma are wider than those of the matrices

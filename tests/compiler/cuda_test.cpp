@@ -170,7 +170,7 @@ TEST_CASE("rows that start anywhere in a vector") {
     CHECK(plan::vectors_of_row(1001, 8) == 126);  // from the eighth element on: 1, 124 * 8, 8
     CHECK(plan::vectors_of_row(1002, 8) == 127);
     const Target target = *parse_target("sm_90 sms=132");
-    for (const int64_t cols : {1, 7, 33, 1001, 4097, 70001}) {
+    for (const int64_t cols : {1001, 4097, 70001}) {
         const Spec odd = *parse_spec(fmt::format("layernorm cols={} x=bf16 rows=100000", cols));
         const Schedule chosen = heuristic(odd, target);
         const auto& cuda = std::get<CudaSchedule>(chosen.device);
