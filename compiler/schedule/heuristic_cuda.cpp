@@ -10,6 +10,8 @@
 #include "schedule/heuristics.h"
 #include "support/divide.h"
 
+#include "normjit/kernel_spec.h"
+
 #include <algorithm>
 #include <limits>
 #include <numeric>
@@ -39,17 +41,42 @@ class Search {
           operands_(spec),
           shape_(find_cuda_shape(spec, target)) {}
 
-    bool is_in_tables() const { return shape_.is_in_tables; }
-
-    /// Returns the schedule of the nearest point that is near enough.
+    /// Returns the schedule of the nearest point. For shapes that are in the tables, only if the point is near and
+    /// contradicts them: a point whose schedule the tables choose as well says that they are right here (NOTES N-712).
     std::optional<Schedule> from_points(const PointSet& points) const {
-        constexpr double same_problem = 0.1;
-        if (is_in_tables() && spec_.invariant) return std::nullopt;
-        const double farthest = is_in_tables() ? same_problem : std::numeric_limits<double>::infinity();
+        constexpr double same_problem = 0.1, near = 1;
+        if (shape_.is_in_tables && spec_.invariant) return std::nullopt;
+        const double farthest = !shape_.is_in_tables ? std::numeric_limits<double>::infinity()
+                                : shape_.shifted     ? same_problem
+                                                     : near;
         const auto found = find_in_points(points, fit_, farthest, 1);
         if (found.empty()) return std::nullopt;
-        reasons_.note([&] { return describe(found.front()); });
-        return found.front().schedule;
+        const CudaFromPoint& nearest = found.front();
+        if (shape_.is_in_tables && is_of_tables(nearest)) return std::nullopt;
+        reasons_.note([&] { return describe(nearest); });
+        return nearest.schedule;
+    }
+
+    /// Returns the tables' schedule, or, for a shape that they do not have, one in which a row fits.
+    Schedule without_points() const {
+        if (!shape_.is_in_tables) {
+            const CudaSchedule s = without_measurements();
+            return {.row_groups = cuda_row_groups(spec_, target_, s), .device = s};
+        }
+        CudaSchedule s = best();
+        if (s.form == CudaForm::rows && !spec_.invariant) adapt_to_rows(s);
+        drop_pace_of_short_launch(s);
+        const int64_t groups = row_groups(s);
+        if (groups == 1) s.pace = 0;
+        shorten_pipeline(s, groups);
+        return {.row_groups = groups, .device = s};
+    }
+
+  private:
+    static bool is_of_tables(const CudaFromPoint& found) {
+        const Spec spec = kernel_spec(found.point->spec);
+        const Search there(spec, found.source->target, {});
+        return there.without_points() == found.point->schedule;
     }
 
     CudaSchedule best() const {
@@ -132,7 +159,6 @@ class Search {
         }
     }
 
-  private:
     /// Returns the lines that were applied, if reasons are wanted.
     std::vector<std::string> follow_tables(CudaSchedule& s) const {
         std::vector<std::string> lines;
@@ -284,17 +310,7 @@ std::vector<Schedule> cuda_schedules_of_points(const Spec& spec, const Target& t
 Schedule heuristic_cuda(const Spec& spec, const Target& target, const PointSet& points, Reasons reasons) {
     const Search search(spec, target, reasons);
     if (const auto schedule = search.from_points(points)) return *schedule;
-    if (!search.is_in_tables()) {
-        const CudaSchedule s = search.without_measurements();
-        return {.row_groups = cuda_row_groups(spec, target, s), .device = s};
-    }
-    CudaSchedule s = search.best();
-    if (s.form == CudaForm::rows && !spec.invariant) search.adapt_to_rows(s);
-    search.drop_pace_of_short_launch(s);
-    const int64_t row_groups = search.row_groups(s);
-    if (row_groups == 1) s.pace = 0;
-    search.shorten_pipeline(s, row_groups);
-    return {.row_groups = row_groups, .device = s};
+    return search.without_points();
 }
 
 }  // namespace normjit::schedule

@@ -93,7 +93,7 @@ TEST_CASE("a problem without column sums takes the schedule of the nearest point
           on(here, "rmsnorm pass=forward rows=50000 cols=4096 x=bf16 invariant=1").device);
 }
 
-TEST_CASE("a problem with column sums takes the schedule of a point about the same problem and device") {
+TEST_CASE("a problem with column sums takes the schedule of a near point of its device") {
     const PointSet points = of(made);
     const auto takes_it = [&](const char* target, const char* spec) {
         return heuristic(*parse_spec(spec), *parse_target(target), points) == parse_points(made)->points[0].schedule;
@@ -109,6 +109,24 @@ TEST_CASE("a problem with column sums takes the schedule of a point about the sa
     }
 }
 
+TEST_CASE("with column sums a point counts only if it contradicts the tables") {
+    constexpr const char* here = "sm_90 sms=100 shared=232448 l2=30000000";
+    const Target target = *parse_target(here);
+    const auto of_tables = [&](const char* spec) { return heuristic(*parse_spec(spec), target, PointSet()); };
+    const auto with_point = [&](const char* spec, const Schedule& schedule) {
+        PointFile file = *parse_points(made);
+        file.points.clear();
+        file.points.push_back({*parse_spec("rmsnorm rows=64 cols=512"), schedule, 0.9, "2026-11-27"});
+        return heuristic(*parse_spec(spec), target, of(to_text(file)));
+    };
+    const char* near = "rmsnorm rows=60 cols=512";
+    const Schedule other = parse_points(made)->points[0].schedule;
+    REQUIRE(of_tables("rmsnorm rows=64 cols=512") != other);
+    CHECK(with_point(near, other).device == other.device);
+    CHECK(with_point(near, of_tables("rmsnorm rows=64 cols=512")) == of_tables(near));
+    CHECK(with_point("rmsnorm rows=90000 cols=512", other) == of_tables("rmsnorm rows=90000 cols=512"));
+}
+
 TEST_CASE("of two files about a problem the one added later counts") {
     PointSet points = of(made);
     std::string newer = made;
@@ -120,10 +138,10 @@ TEST_CASE("of two files about a problem the one added later counts") {
 }
 
 TEST_CASE("the reasons name the point") {
-    const auto reasons = heuristic_reasons(*parse_spec("layernorm rows=4096 cols=1024 x=f16"),
+    const auto reasons = heuristic_reasons(*parse_spec("layernorm pass=forward rows=1055 cols=64"),
                                            *parse_target("sm_90 sms=132 shared=232448 l2=52428800"));
     REQUIRE(reasons.size() == 1);
-    CHECK(reasons[0] == "point of h100.txt, distance 0.00: layernorm rows=4096 cols=1024 x=f16");
+    CHECK(reasons[0] == "point of h100.txt, distance 0.00: layernorm pass=forward rows=1055 cols=64");
 }
 
 }  // namespace normjit
