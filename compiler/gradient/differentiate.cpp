@@ -130,12 +130,9 @@ class Differentiation {
     /// ones.
     Status share(ValueId a, ValueId b, int order, const Sum& adjoint) {
         const Expr comparison = builder_.apply(Op::compare, {&builder_, a}, {&builder_, b});
-        const Sum half = adjoint * 0.5, other = half * of_value(comparison.id) * order;
-        Sum first = half, second = half;
-        first.add(other);
-        second.add(other * -1);
-        NORMJIT_RETURN_IF_ERROR(add(a, first));
-        return add(b, second);
+        const auto part = [&](double sign) { return adjoint * of_value((comparison * (0.5 * sign) + 0.5).id); };
+        NORMJIT_RETURN_IF_ERROR(add(a, part(order)));
+        return add(b, part(-order));
     }
 
     /// Shares the adjoint of a row's largest element among all elements that are as large. The adjoint of an [M] value is

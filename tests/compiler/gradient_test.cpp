@@ -288,6 +288,16 @@ TEST_CASE("gradients of random formulas are those of finite differences") {
                     case 4:
                         values.push_back(rsqrt(a * a + 0.5) * c);
                         break;
+TEST_CASE("the smaller operand of a maximum adds nothing to other gradients of its") {
+    ir::Builder b(frontend::declare(spec_of_inputs()));
+    const Expr a = b.input(Tensor::x), c = b.input(Tensor::residual), dy = b.input(Tensor::dy);
+    const auto dc = gradient::differentiate(b, std::array{Given{max(a, c) + c * 1e-20, dy}}, std::array{c}, {});
+    REQUIRE(dc.ok());
+    Inputs data;
+    data[Tensor::x].fill(3), data[Tensor::residual].fill(2), data[Tensor::dy].fill(5);
+    CHECK(evaluate(b.function(), data)[static_cast<size_t>(dc->front().id)][0] == doctest::Approx(5e-20));
+}
+
                     case 5:
                         values.push_back(random_function(random, a));
                         break;
