@@ -59,8 +59,10 @@ class Differentiation {
         return {};
     }
 
+    bool is_zero(ValueId id) const { return adjoints_[id].empty(); }
+
     Expected<Expr> gradient(ValueId id) {
-        if (adjoints_[id].empty()) {
+        if (is_zero(id)) {
             return invalid_argument(
                 fmt::format("the gradient of {} is 0: no output depends on it", ir::name(forward_, id)));
         }
@@ -127,7 +129,7 @@ class Differentiation {
     }
 
     /// Sends the adjoint of a maximum (order 1) or minimum (order -1) to the operand that it is; half to each of equal
-    /// ones.
+    /// ones. The shares are values, so that the other operand's is exactly 0 whatever is added to it.
     Status share(ValueId a, ValueId b, int order, const Sum& adjoint) {
         const Expr comparison = builder_.apply(Op::compare, {&builder_, a}, {&builder_, b});
         const auto part = [&](double sign) { return adjoint * of_value((comparison * (0.5 * sign) + 0.5).id); };
@@ -200,6 +202,15 @@ Expected<std::vector<Expr>> differentiate(ir::Builder& builder, std::span<const 
     }
     for (const Given& one : saved) builder.replace(one.value, one.tensor);
     return results;
+}
+
+Expected<bool> is_zero(ir::Builder& builder, std::span<const Given> gradients, Expr wanted,
+                       std::span<const Given> saved) {
+    const std::set<ValueId> kept = values_of(saved);
+    Differentiation differentiation(builder, kept);
+    for (const Given& output : gradients) differentiation.give(output);
+    NORMJIT_RETURN_IF_ERROR(differentiation.propagate());
+    return differentiation.is_zero(wanted.id);
 }
 
 }  // namespace normjit::gradient

@@ -27,4 +27,8 @@ struct Given {
 Expected<std::vector<ir::Expr>> differentiate(ir::Builder& builder, std::span<const Given> gradients,
                                               std::span<const ir::Expr> wanted, std::span<const Given> saved);
 
+/// True if the gradient of `wanted`, given as above, is 0: no output depends on it. What it appends is of no use.
+Expected<bool> is_zero(ir::Builder& builder, std::span<const Given> gradients, ir::Expr wanted,
+                       std::span<const Given> saved);
+
 }  // namespace normjit::gradient

@@ -36,16 +36,28 @@ ir::Function forward_of(const Spec& spec, ForwardPass pass) {
     return std::move(b).finish();
 }
 
+/// The tensors that a backward pass reads beside inputs: the gradients of outputs, and saved values.
+struct GivenTensors {
+    std::vector<Given> gradients, saved;
+};
+
+GivenTensors given_tensors(const Spec& spec, const ir::Named& values, ir::Builder& b) {
+    GivenTensors given;
+    for (const auto& [name, value] : values) {
+        const auto tensor = spec.find(gradient_name(name));
+        if (tensor && !spec.formula->tensors[*tensor]->is_output)
+            given.gradients.push_back({{&b, value}, b.input(*tensor)});
+    }
+    for (const std::string& name : spec.formula->saved)
+        given.saved.push_back({{&b, values.find(name)->second}, b.input(*spec.find(name))});
+    return given;
+}
+
 Expected<ir::Function> gradient_of(const Spec& spec, ForwardPass pass) {
     const Formula& formula = *spec.formula;
     ir::Builder b(std::move(pass.function));
     const auto value_of = [&](const std::string& name) { return ir::Expr{&b, pass.values.find(name)->second}; };
-    std::vector<Given> gradients, saved;
-    for (const auto& [name, value] : pass.values) {
-        const auto tensor = spec.find(gradient_name(name));
-        if (tensor && !formula.tensors[*tensor]->is_output) gradients.push_back({{&b, value}, b.input(*tensor)});
-    }
-    for (const std::string& name : formula.saved) saved.push_back({value_of(name), b.input(*spec.find(name))});
+    const auto [gradients, saved] = given_tensors(spec, pass.values, b);
     std::vector<Tensor> outputs;
     std::vector<ir::Expr> wanted;
     for (const Tensor tensor : all_tensors) {
@@ -112,6 +124,31 @@ Expected<ForwardPass> forward_pass(const Spec& spec) {
     if (!function.ok()) return invalid_argument("spec: formula: " + function.status().message());
     pass.function = *std::move(function);
     return pass;
+}
+
+Status check_sums_beside_runs(const Spec& spec, const ir::Function& function) {
+    for (const ir::Output& output : function.outputs) {
+        if (function[output.value].shape != ir::Shape::cols) continue;
+        ir::PerValue<bool> needed(function.values.size());
+        needed[output.value] = true;
+        ir::mark_needed(function, needed, [&](ir::ValueId id) { return function[id].op != ir::Op::col_sum; });
+        for (ir::ValueId id = 0; id < function.size(); ++id) {
+            const ir::Value& value = function[id];
+            if (!needed[id] || value.op != ir::Op::input || !spec.axes(value.tensor).has_runs()) continue;
+            return invalid_argument(
+                fmt::format("spec: formula: {}: a sum over the rows goes with no runs of columns, but {} has them",
+                            spec.name(output.tensor), value.name));
+        }
+    }
+    return {};
+}
+
+Expected<bool> has_zero_gradient(const Spec& spec, std::string_view input) {
+    NORMJIT_TRY(ForwardPass pass, forward_pass(spec));
+    ir::Builder b(std::move(pass.function));
+    const auto [gradients, saved] = given_tensors(spec, pass.values, b);
+    const auto is_zero = gradient::is_zero(b, gradients, {&b, pass.values.find(input)->second}, saved);
+    return is_zero.ok() ? is_zero : invalid_argument("spec: formula: " + is_zero.status().message());
 }
 
 Expected<ir::Function> function_of(const Spec& spec) {

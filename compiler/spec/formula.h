@@ -37,6 +37,12 @@ struct ForwardPass {
 };
 Expected<ForwardPass> forward_pass(const Spec& spec);
 
+/// Refuses sums over the rows that are computed on with inputs [N/R], which final reduces do not read.
+Status check_sums_beside_runs(const Spec& spec, const ir::Function& function);
+
+/// True if the gradient of an input is 0, for a backward pass that declares all it reads. Fails if there is no gradient.
+Expected<bool> has_zero_gradient(const Spec& spec, std::string_view input);
+
 /// True if the text begins like that of a spec with a formula.
 bool begins_with_formula(std::string_view text);
 Expected<Spec> parse_formula_spec(std::string_view text);

@@ -23,6 +23,16 @@ bool is_layer(std::string_view word) {
 
 std::string_view name_of(const LibraryNorm& norm) { return norm.file.substr(0, norm.file.size() - extension.size()); }
 
+/// Reads a formula that nothing follows, or that of a name.
+Expected<ir::Signature> signature_of(std::string_view formula) {
+    formula = library_formula(text::trim(formula)).value_or(formula);
+    auto signature = ir::read_signature(formula, formula_keys());
+    if (!signature.ok()) return invalid_argument("formula: " + signature.status().message());
+    const std::string_view rest = formula.substr(signature->bytes);
+    if (text::trim(rest).empty()) return signature;
+    return invalid_argument(fmt::format("formula: '{}' after its end", text::shown(text::trim(rest))));
+}
+
 }  // namespace
 
 const std::vector<std::string_view>& formula_keys() {
@@ -47,12 +57,13 @@ std::vector<std::string_view> library_names() {
 }
 
 Expected<std::string> formula_line(std::string_view formula) {
-    formula = library_formula(text::trim(formula)).value_or(formula);
-    auto signature = ir::read_signature(formula, formula_keys());
-    if (!signature.ok()) return invalid_argument("formula: " + signature.status().message());
-    const std::string_view rest = formula.substr(signature->bytes);
-    if (text::trim(rest).empty()) return std::move(signature->line);
-    return invalid_argument(fmt::format("formula: '{}' after its end", text::shown(text::trim(rest))));
+    NORMJIT_TRY(ir::Signature signature, signature_of(formula));
+    return std::move(signature.line);
+}
+
+Expected<std::vector<std::string>> formula_numbers(std::string_view formula) {
+    NORMJIT_TRY(ir::Signature signature, signature_of(formula));
+    return std::move(signature.numbers);
 }
 
 std::vector<std::string_view> norm_names() {

@@ -3,6 +3,7 @@
 #include "spec/fields.h"
 #include "spec/formula.h"
 #include "spec/formula_defaults.h"
+#include "spec/formula_source.h"
 #include "spec/halves.h"
 #include "support/try.h"
 
@@ -11,6 +12,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <set>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -18,48 +20,13 @@ namespace normjit {
 
 namespace {
 
-/// A formula, as the text of a spec begins with it.
-struct FormulaSource {
-    ir::Signature signature;
-    std::string as_written;  ///< the formula in one line, or a name of the library
-    std::string_view text;   ///< of the formula as it was given, which errors are about
-    std::string_view rest;   ///< of the spec's text
-    bool is_in_library = false;
-};
-
-Expected<FormulaSource> read_source(std::string_view text) {
-    text = text.substr(std::min(text.find_first_not_of(" \t\r\n"), text.size()));
-    const std::string_view head = text::first_word(text);
-    const auto in_library = library_formula(head);
-    FormulaSource source{.signature = {},
-                         .as_written = std::string(head),
-                         .text = in_library.value_or(text),
-                         .rest = {},
-                         .is_in_library = in_library.has_value()};
-    auto signature = ir::read_signature(source.text, formula_keys());
-    if (!signature) return invalid_argument("spec: formula: " + signature.status().message());
-    source.signature = *std::move(signature);
-    source.rest = text.substr(in_library ? head.size() : source.signature.bytes);
-    if (source.is_in_library) return source;
-    source.as_written = source.signature.line;
-    source.text = text.substr(0, source.signature.bytes);
-    return source;
-}
-
 /// Makes the spec of one text.
 class FormulaReader {
   public:
     FormulaReader(const FormulaSource& source, const text::Fields& fields) : source_(source), fields_(fields) {}
 
     Expected<Spec> read() {
-        formula_.source = source_.as_written;
-        formula_.name = source_.signature.name;
-        formula_.text = source_.text;
-        NORMJIT_RETURN_IF_ERROR(fields_.read("pass", spec_.pass, all_passes));
-        NORMJIT_RETURN_IF_ERROR(fields_.read("invariant", spec_.invariant));
-        NORMJIT_RETURN_IF_ERROR(read_sizes(fields_, spec_));
-        NORMJIT_RETURN_IF_ERROR(read_numbers());
-        NORMJIT_RETURN_IF_ERROR(read_inputs());
+        NORMJIT_RETURN_IF_ERROR(read_given());
         NORMJIT_RETURN_IF_ERROR(spec_.pass == Pass::forward ? read_forward() : read_backward());
         if (wanted_.empty()) return invalid_argument("spec: out: no output is asked for; name one or more");
         NORMJIT_RETURN_IF_ERROR(read_accumulate());
@@ -69,6 +36,24 @@ class FormulaReader {
         spec_.formula = std::make_shared<const Formula>(formula_);
         NORMJIT_RETURN_IF_ERROR(validate(spec_));
         return std::move(spec_);
+    }
+
+    /// Tells what the gradient of an input is. What `out` says counts for nothing.
+    Expected<GradientKind> gradient_kind(std::string_view input) {
+        only_gradient_ = gradient_name(input);
+        NORMJIT_RETURN_IF_ERROR(read_given());
+        if (spec_.pass != Pass::backward) return fields_.error("pass", "a backward pass has gradients");
+        NORMJIT_TRY(const Needed needed, read_above());
+        const auto value = needed.pass.values.find(input);
+        if (value == needed.pass.values.end() || needed.pass.function[value->second].op != ir::Op::input)
+            return invalid_argument(fmt::format("spec: formula: '{}' is no input of this spec", text::shown(input)));
+        if (is_shared_by_slices(needed.pass.function[value->second].tensor))
+            return invalid_argument(
+                fmt::format("spec: formula: {} is the same for all slices; it has no gradient", input));
+        if (!needed.by_outputs[value->second]) return GradientKind::absent;
+        use_formula();
+        NORMJIT_TRY(const bool is_zero, has_zero_gradient(spec_, input));
+        return is_zero ? GradientKind::zero : GradientKind::derived;
     }
 
   private:
@@ -90,6 +75,18 @@ class FormulaReader {
             formula_.numbers.push_back({name, value});
         }
         return {};
+    }
+
+    /// Reads what both passes have.
+    Status read_given() {
+        formula_.source = source_.as_written;
+        formula_.name = source_.signature.name;
+        formula_.text = source_.text;
+        NORMJIT_RETURN_IF_ERROR(fields_.read("pass", spec_.pass, all_passes));
+        NORMJIT_RETURN_IF_ERROR(fields_.read("invariant", spec_.invariant));
+        NORMJIT_RETURN_IF_ERROR(read_sizes(fields_, spec_));
+        NORMJIT_RETURN_IF_ERROR(read_numbers());
+        return read_inputs();
     }
 
     /// With one slice a tensor [S,N] is one that all slices share.
@@ -178,10 +175,16 @@ class FormulaReader {
         return {};
     }
 
-    /// Declares the gradients of outputs, the saved values, and the gradients of inputs.
-    Status read_backward() {
+    /// The forward pass, and which of its values the outputs with a gradient need.
+    struct Needed {
+        ForwardPass pass;
+        ir::PerValue<bool> by_outputs;
+    };
+
+    /// Declares the gradients of outputs and the saved values.
+    Expected<Needed> read_above() {
         use_formula();
-        NORMJIT_TRY(const ForwardPass pass, forward_pass(spec_));
+        NORMJIT_TRY(ForwardPass pass, forward_pass(spec_));
         ir::PerValue<bool> needed(pass.function.values.size());
         for (const SignatureTensor& tensor : source_.signature.tensors) {
             if (!tensor.is_output || (tensor.is_optional && !fields_.find(gradient_name(tensor.name)))) continue;
@@ -191,6 +194,13 @@ class FormulaReader {
         }
         NORMJIT_RETURN_IF_ERROR(read_saved(pass));
         ir::mark_needed(pass.function, needed, [](ir::ValueId) { return true; });
+        return Needed{std::move(pass), std::move(needed)};
+    }
+
+    /// Declares the gradients of inputs as well.
+    Status read_backward() {
+        NORMJIT_TRY(const auto above, read_above());
+        const auto& [pass, needed] = above;
         std::set<std::string> allowed, usual;
         for (const ir::Value& value : pass.function.values) {
             const auto id = static_cast<ir::ValueId>(&value - pass.function.values.data());
@@ -219,7 +229,8 @@ class FormulaReader {
     }
 
     bool is_gradient_asked_for(std::string_view input) const {
-        const auto words = text::split(fields_.find("out").value_or(""), ',');
+        const std::string_view out = fields_.find("out").value_or("");
+        const auto words = text::split(only_gradient_ ? std::string_view(*only_gradient_) : out, ',');
         return spec_.pass == Pass::backward && std::ranges::find(words, gradient_name(input)) != words.end();
     }
 
@@ -296,7 +307,7 @@ class FormulaReader {
     Status drop_unread() {
         NORMJIT_TRY(const ir::Function function, function_of(spec_));
         if (has_partners(function)) NORMJIT_RETURN_IF_ERROR(use_partners());
-        NORMJIT_RETURN_IF_ERROR(check_sums_beside_runs(function));
+        NORMJIT_RETURN_IF_ERROR(check_sums_beside_runs(spec_, function));
         PerTensor<bool> is_read;
         for (const ir::Value& value : function.values) is_read[value.tensor] |= value.op == ir::Op::input;
         bool reads_matrix = false;
@@ -306,24 +317,6 @@ class FormulaReader {
             reads_matrix |= is_read[tensor] && spec_.is_matrix(tensor);
         }
         return reads_matrix ? Status() : invalid_argument("spec: formula: no output depends on a matrix [M,N]");
-    }
-
-    /// Refuses sums over the rows that are computed on with inputs [N/R], which final reduces do not read.
-    Status check_sums_beside_runs(const ir::Function& function) const {
-        for (const ir::Output& output : function.outputs) {
-            if (function[output.value].shape != ir::Shape::cols) continue;
-            ir::PerValue<bool> needed(function.values.size());
-            needed[output.value] = true;
-            ir::mark_needed(function, needed, [&](ir::ValueId id) { return function[id].op != ir::Op::col_sum; });
-            for (ir::ValueId id = 0; id < function.size(); ++id) {
-                const ir::Value& value = function[id];
-                if (!needed[id] || value.op != ir::Op::input || !spec_.axes(value.tensor).has_runs()) continue;
-                return invalid_argument(
-                    fmt::format("spec: formula: {}: a sum over the rows goes with no runs of columns, but {} has them",
-                                spec_.name(output.tensor), value.name));
-            }
-        }
-        return {};
     }
 
     Status use_partners() {
@@ -354,11 +347,12 @@ class FormulaReader {
     Spec spec_;
     std::optional<DType> first_;
     std::set<std::string> wanted_;
+    std::optional<std::string> only_gradient_;  ///< the one that is asked about, in place of `out`
 };
 
-}  // namespace
-
-Expected<Spec> parse_formula_spec(std::string_view text) {
+/// Reads the text, and returns what `use` makes of its reader.
+template <class Use>
+auto with_reader(std::string_view text, const Use& use) -> decltype(use(std::declval<FormulaReader&>())) {
     NORMJIT_TRY(const FormulaSource source, read_source(text));
     std::vector<std::string> words(formula_keys().begin(), formula_keys().end());
     for (const ir::Signature::Tensor& tensor : source.signature.tensors) {
@@ -376,7 +370,20 @@ Expected<Spec> parse_formula_spec(std::string_view text) {
     const std::string line = source.signature.name + " " + std::string(source.rest);
     NORMJIT_TRY(const auto fields,
                 text::Fields::parse("spec", line, std::vector<std::string_view>(words.begin(), words.end())));
-    return FormulaReader(source, fields).read();
+    FormulaReader reader(source, fields);
+    return use(reader);
+}
+
+}  // namespace
+
+Expected<Spec> parse_formula_spec(std::string_view text) {
+    return with_reader(text, [](FormulaReader& reader) { return reader.read(); });
+}
+
+Expected<GradientKind> gradient_kind(std::string_view text, std::string_view input) {
+    if (!begins_with_formula(text))
+        return invalid_argument("spec: a formula expected, which has the gradients asked about");
+    return with_reader(text, [&](FormulaReader& reader) { return reader.gradient_kind(input); });
 }
 
 }  // namespace normjit

@@ -113,6 +113,26 @@ normjit_status normjit_formula_line(const char* formula, char* buffer, size_t ca
     });
 }
 
+normjit_status normjit_formula_numbers(const char* formula, char* buffer, size_t capacity, size_t* bytes) {
+    return guarded([&]() -> Status {
+        NORMJIT_RETURN_IF_ERROR(check_handle(formula, "formula"));
+        NORMJIT_TRY(const auto numbers, formula_numbers(formula));
+        const std::string names = fmt::format("{}", fmt::join(numbers, ","));
+        return copy_out({names.c_str(), names.size() + 1}, buffer, capacity, bytes);
+    });
+}
+
+normjit_status normjit_formula_gradient(const char* text, const char* input, int32_t* gradient) {
+    return guarded([&]() -> Status {
+        NORMJIT_RETURN_IF_ERROR(check_handle(text, "text"));
+        NORMJIT_RETURN_IF_ERROR(check_handle(input, "input"));
+        NORMJIT_RETURN_IF_ERROR(check_handle(gradient, "gradient"));
+        NORMJIT_TRY(const GradientKind kind, gradient_kind(text, input));
+        *gradient = static_cast<int32_t>(kind);
+        return {};
+    });
+}
+
 normjit_status normjit_spec_tensor(const normjit_spec* spec, const char* name, int32_t* tensor) {
     return guarded([&]() -> Status {
         NORMJIT_RETURN_IF_ERROR(check_handle(name, "name"));

@@ -108,6 +108,7 @@ TEST_CASE("numbers keep their meanings") {
     CHECK((spec.norm == 0 && spec.pass == 1 && spec.dtypes[NORMJIT_X] == 2 && spec.dtypes[NORMJIT_GAMMA] == 1));
     CHECK((spec.dtypes[NORMJIT_BETA] == 0 && spec.dtypes[NORMJIT_RESIDUAL] == -1));
     CHECK(parsed("rmsnorm cols=8 stats=recompute rounding=llama").rounding == 1);
+    CHECK((NORMJIT_GRADIENT_DERIVED == 0 && NORMJIT_GRADIENT_ZERO == 1 && NORMJIT_GRADIENT_ABSENT == 2));
 }
 
 TEST_CASE("a program with a shorter spec works, and is told that it has no formulas") {

@@ -4,11 +4,14 @@
 #pragma once
 
 #include "normjit/dtype.h"
+#include "normjit/status.h"
 #include "normjit/tensor.h"
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace normjit {
@@ -68,5 +71,20 @@ class FormulaPointer {
   private:
     std::shared_ptr<const Formula> formula_;
 };
+
+/// Returns the names of the numbers that a formula takes, given as a file has it or by its name in the library. Those of
+/// runs of columns, as R of [N/R], come first.
+Expected<std::vector<std::string>> formula_numbers(std::string_view formula);
+
+/// What the gradient of an input of a formula is.
+enum class GradientKind : uint8_t {
+    derived,  ///< a backward pass can compute it
+    zero,     ///< 0: no output depends on the input, as in x * w / w
+    absent    ///< no output is computed from the input
+};
+
+/// Tells what the gradient of an input is, for the text of a spec of a backward pass with a formula. What out= says
+/// counts for nothing. Fails as parse_spec() does, and if the input has no gradient.
+Expected<GradientKind> gradient_kind(std::string_view text, std::string_view input);
 
 }  // namespace normjit

@@ -43,6 +43,11 @@ typedef enum normjit_pass { NORMJIT_BACKWARD = 0, NORMJIT_FORWARD = 1 } normjit_
 typedef enum normjit_source { NORMJIT_SOURCE_X = 0, NORMJIT_SOURCE_XHAT = 1, NORMJIT_SOURCE_Y = 2 } normjit_source;
 typedef enum normjit_stats { NORMJIT_STATS_SAVED = 0, NORMJIT_STATS_RECOMPUTE = 1 } normjit_stats;
 typedef enum normjit_rounding { NORMJIT_ROUNDING_NONE = 0, NORMJIT_ROUNDING_LLAMA = 1 } normjit_rounding;
+typedef enum normjit_gradient {
+    NORMJIT_GRADIENT_DERIVED = 0, /* a backward pass can compute it */
+    NORMJIT_GRADIENT_ZERO = 1,    /* no output depends on the input, as in x * w / w */
+    NORMJIT_GRADIENT_ABSENT = 2   /* no output is computed from the input */
+} normjit_gradient;
 typedef enum normjit_on_miss { NORMJIT_SYNC = 0, NORMJIT_BACKGROUND = 1, NORMJIT_ERROR = 2 } normjit_on_miss;
 typedef enum normjit_tune { NORMJIT_TUNE_OFF = 0, NORMJIT_TUNE_ON_MISS = 1, NORMJIT_TUNE_BACKGROUND = 2 } normjit_tune;
 typedef enum normjit_thread_policy {
@@ -117,6 +122,12 @@ typedef struct normjit_spec {
 NORMJIT_API normjit_status normjit_spec_parse(const char* text, normjit_spec* spec);
 /* Writes a formula in one line, as the text of a spec may begin with it; that of a norm of the library for its name. */
 NORMJIT_API normjit_status normjit_formula_line(const char* formula, char* buffer, size_t capacity, size_t* bytes);
+/* Writes the names of the numbers that a formula takes, joined by commas; those of runs of columns, as R of [N/R], come
+ * first. `formula` is as for normjit_formula_line(). */
+NORMJIT_API normjit_status normjit_formula_numbers(const char* formula, char* buffer, size_t capacity, size_t* bytes);
+/* Tells what the gradient of an input is (normjit_gradient), for the text of a spec of a backward pass with a formula.
+ * What out= says counts for nothing: a spec whose out= names a gradient that is not derived is refused. */
+NORMJIT_API normjit_status normjit_formula_gradient(const char* text, const char* input, int32_t* gradient);
 /* Gives the number by which normjit_arguments has the tensor of this name. Those of normjit_tensor keep theirs where no
  * other tensor of the formula has it. */
 NORMJIT_API normjit_status normjit_spec_tensor(const normjit_spec* spec, const char* name, int32_t* tensor);

@@ -18,6 +18,7 @@ NORMS = ("layernorm", "rmsnorm")
 ROUNDINGS = ("none", "llama")
 ROOM_FOR_TENSORS = 16
 NO_DTYPE = -1
+DERIVED, ZERO = 0, 1  # of normjit_gradient
 
 
 class Error(RuntimeError):
@@ -231,6 +232,22 @@ def parse_spec(text: str) -> Spec:
     if spec.text is not None:
         spec.text = code  # keeps the bytes, which the library points to
     return spec
+
+
+def text_of(function: Any, *arguments: Any) -> str:
+    """Returns the text that a function of the library writes to a buffer."""
+    size = ctypes.c_size_t()
+    check(function(*arguments, None, 0, ctypes.byref(size)))
+    buffer = ctypes.create_string_buffer(size.value)
+    check(function(*arguments, buffer, size, None))
+    return buffer.value.decode(errors="surrogateescape")
+
+
+def gradient_of(text: str, name: str) -> int:
+    """Returns what the gradient of an input of a formula is, a normjit_gradient."""
+    kind = ctypes.c_int32()
+    check(library.normjit_formula_gradient(encoded("spec", text), encoded("name", name), ctypes.byref(kind)))
+    return kind.value
 
 
 def load_nvrtc() -> ctypes.CDLL | None:

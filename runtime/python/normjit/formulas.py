@@ -45,11 +45,7 @@ class Formula:
 
     def __init__(self, text: str) -> None:
         code = _library.encoded("formula", text)
-        size = ctypes.c_size_t()
-        _library.check(library.normjit_formula_line(code, None, 0, ctypes.byref(size)))
-        line = ctypes.create_string_buffer(size.value)
-        _library.check(library.normjit_formula_line(code, line, size, None))
-        self.text = line.value.decode(errors="surrogateescape")
+        self.text = _library.text_of(library.normjit_formula_line, code)
         header = self.text.partition("{")[0]
         parts = re.fullmatch(r"norm (\w+)\((.*)\) -> (.*) ", header)
         assert parts is not None, header
@@ -59,7 +55,7 @@ class Formula:
         self._inputs, self._outputs = self._tensors(given), self._tensors(made)
         self.inputs, self.outputs = tuple(self._inputs), tuple(self._outputs)
         self.optional = tuple(t.name for t in (*self._inputs.values(), *self._outputs.values()) if t.is_optional)
-        self.numbers = self._numbers()
+        self.numbers = tuple(filter(None, _library.text_of(library.normjit_formula_numbers, code).split(",")))
         for name in (*self.inputs, *self.outputs, *self.numbers):
             if name in _ARGUMENTS:
                 raise InvalidArgument(f"formula: '{name}' is an argument of each call; a tensor or number needs another name")
@@ -69,14 +65,6 @@ class Formula:
         found = re.findall(r"(\w+)(\??)\[([SMN,]*)/?(\w*)\]", text)
         return {name: _Tensor(name, axes, bool(optional), self._has_slices and axes == "M,N", run)
                 for name, optional, axes, run in found}
-
-    def _numbers(self) -> tuple[str, ...]:
-        """Returns the names that are no tensors, no values and no functions, and the runs."""
-        body = self.text.partition("{")[2]
-        values = {*self.inputs, *re.findall(r"(\w+) = ", body), "N"}
-        names = [name for name in re.findall(r"(?<![\w.])[A-Za-z_]\w*\b(?!\()", body) if name not in values]
-        runs = [t.run for t in self._inputs.values() if t.run and not t.run.isdigit()]
-        return tuple(dict.fromkeys(names + runs))
 
     def axes(self, name: str) -> str:
         """Returns the axes of an input or output: "M,N", "M", "N", "", or with S before them; "N" for [N/R] as well."""
@@ -233,7 +221,7 @@ _made = functools.lru_cache(maxsize=None)(Formula)
 
 @functools.lru_cache(maxsize=512)
 def _without_gradient(norm: Formula, given: frozenset[str], numbers: tuple[tuple[str, float], ...]) -> dict[str, bool]:
-    """Asks for each gradient alone, for rows of a length of its own: a gradient is 0 for all lengths."""
+    """Asks about each gradient, for rows of a length of its own: a gradient is 0 for all lengths."""
     runs = {t.run for t in norm._inputs.values() if t.run}
     values = {**{run: 3.0 for run in runs if not run.isdigit()}, **dict(numbers)}
     cols = 2 * 1009 * math.lcm(*(int(values.get(run, run)) for run in runs))
@@ -241,17 +229,16 @@ def _without_gradient(norm: Formula, given: frozenset[str], numbers: tuple[tuple
     words = [norm.text, f"pass=backward cols={cols} save={','.join(saved) or 'none'}"]
     words += ["slices=2"] if norm._has_slices else []
     words += [f"{name}=f32" for name in sorted(given)] + [f"{name}={float(value)!r}" for name, value in values.items()]
-    found = {}
+    text, found = " ".join(words), {}
     for name, tensor in norm._inputs.items():
         if name not in given or tensor.is_shared:
             continue
         try:
-            _library.parse_spec(" ".join([*words, f"out=d{name}"]))
-        except InvalidArgument as error:  # what else is wrong is said where the gradients are computed
-            if f"the gradient of {name} is 0: " in str(error):
-                found[name] = True
-            elif f"out=d{name}: 'd{name}' is not one of " in str(error):
-                found[name] = False
+            kind = _library.gradient_of(text, name)
+        except InvalidArgument:  # what is wrong is said where the gradients are computed
+            continue
+        if kind != _library.DERIVED:
+            found[name] = kind == _library.ZERO
     return found
 
 

@@ -320,4 +320,4 @@ def test_names_of_python():
 
 def test_names_of_numbers():
     norm = normjit.formula("norm f(x[M,N], g?[N/R], h?[N/128]) -> y[M,N]\n  v = max(k, x) * 1e-5 # e f\n  y = (v * g + .5e3 * z2) * h / N\n")
-    assert norm.numbers == ("k", "z2", "R")
+    assert norm.numbers == ("R", "k", "z2")

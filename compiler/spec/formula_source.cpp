@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spec/formula_source.h"
+
+#include "spec/formula.h"
+#include "support/text.h"
+
+#include <algorithm>
+
+namespace normjit {
+
+Expected<FormulaSource> read_source(std::string_view text) {
+    text = text.substr(std::min(text.find_first_not_of(" \t\r\n"), text.size()));
+    const std::string_view head = text::first_word(text);
+    const auto in_library = library_formula(head);
+    FormulaSource source{.signature = {},
+                         .as_written = std::string(head),
+                         .text = in_library.value_or(text),
+                         .rest = {},
+                         .is_in_library = in_library.has_value()};
+    auto signature = ir::read_signature(source.text, formula_keys());
+    if (!signature) return invalid_argument("spec: formula: " + signature.status().message());
+    source.signature = *std::move(signature);
+    source.rest = text.substr(in_library ? head.size() : source.signature.bytes);
+    if (source.is_in_library) return source;
+    source.as_written = source.signature.line;
+    source.text = text.substr(0, source.signature.bytes);
+    return source;
+}
+
+}  // namespace normjit
