@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "schedule/heuristics.h"
 #include "support/default_settings.h"
+#include "support/try.h"
 
 #include "normjit/kernel_spec.h"
 
@@ -25,6 +26,16 @@ Schedule heuristic(const Spec& of, const Target& target, const PointSet& points,
 }
 
 Schedule heuristic(const Spec& spec, const Target& target) { return heuristic(spec, target, usual_points(target)); }
+
+Status usability(const Spec& spec, const Schedule& schedule, const Target& target, const PointSet& points) {
+    NORMJIT_RETURN_IF_ERROR(legality(spec, schedule, target));
+    if (!spec.invariant || sum_rows_alike(schedule, heuristic(spec, target, points))) return {};
+    return invalid_argument("schedule: invariant=1: adds a row's elements in another order than in other batches");
+}
+
+Status usability(const Spec& spec, const Schedule& schedule, const Target& target) {
+    return usability(spec, schedule, target, usual_points(target));
+}
 
 std::vector<std::string> heuristic_reasons(const Spec& spec, const Target& target) {
     std::vector<std::string> reasons;

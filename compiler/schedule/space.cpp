@@ -68,8 +68,8 @@ struct ScheduleSpace::Impl {
                planned.data_registers + planned.work_registers / 2 + others <= planned.register_limit;
     }
 
-    bool is_legal(const Schedule& schedule) const {
-        return is_worth_a_look(schedule) && legality(spec, schedule, target).ok();
+    bool is_usable(const Schedule& schedule) const {
+        return is_worth_a_look(schedule) && usability(spec, schedule, target).ok();
     }
 
     /// From dimension `first` on, replaces each value that its dimension no longer offers by the nearest one.
@@ -81,10 +81,10 @@ struct ScheduleSpace::Impl {
         }
     }
 
-    /// Adds a schedule if it is legal and not the heuristic's.
+    /// Adds a schedule if it is usable and not the heuristic's.
     void add_if_new(std::vector<Schedule>& found, Schedule choice) const {
         if (choice == searched.heuristic || std::ranges::find(found, choice) != found.end()) return;
-        if (is_legal(choice)) found.push_back(std::move(choice));
+        if (is_usable(choice)) found.push_back(std::move(choice));
     }
 
     const Spec spec;
@@ -124,7 +124,7 @@ std::vector<Schedule> ScheduleSpace::neighbours(const Schedule& schedule) const 
             impl_->dimensions[i].set(other, steps[i][step]);
             impl_->repair(other, i + 1);
             if (other == schedule || std::ranges::find(found, other) != found.end()) continue;
-            if (impl_->is_legal(other)) found.push_back(std::move(other));
+            if (impl_->is_usable(other)) found.push_back(std::move(other));
         }
     }
     return found;

@@ -107,9 +107,7 @@ struct TuningRecords::Impl {
     }
 
     Status check_use(const Spec& spec, const Schedule& schedule, const Target& target) const {
-        if (spec.invariant && !sum_rows_alike(schedule, choose(spec, target)))
-            return invalid_argument("schedule: invariant=1: sums rows in another order than other records do");
-        return legality(spec, schedule, target);
+        return points ? usability(spec, schedule, target, *points) : usability(spec, schedule, target);
     }
 
     /// Adds a record. A later line replaces an earlier one about the same problem and device.

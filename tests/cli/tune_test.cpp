@@ -232,6 +232,35 @@ TEST_CASE("bad candidates affect nothing else; a restart measures nothing again"
     CHECK(!tune(anew)->was_done);
 }
 
+TEST_CASE("with invariant=1 a record that the engine would ignore does not count as done") {
+    Shared& shared = *Shared::create();
+    const Spec spec = *parse_spec("layernorm rows=4096 cols=1024 x=bf16 invariant=1");
+    TuningRecord record;
+    record.spec = spec;
+    record.device = {"Model T", *parse_target(target_text), 4};
+    record.heuristic = heuristic(spec, record.device.target);
+    record.times = record.heuristic_times = {1e-3, 1e-3, 1e-3};
+    record.candidates = 10;
+    record.caches = "cold";
+    record.generator = generator_version;
+    const auto is_done = [&](const Schedule& schedule) {
+        CHECK(legality(spec, schedule, record.device.target).message() == "");
+        const test::TemporaryFolder folder;
+        TunerOptions options = tuner_options(folder);
+        options.most = 1;
+        record.schedule = schedule;
+        std::ofstream(options.records) << to_text(record) << "\n";
+        DeviceTuner tuner(options, [&](Channel& channel) { made_up_worker(shared, channel); });
+        const auto outcome = tuner.tune(spec, Clock::time_point::max(), [](size_t) {});
+        REQUIRE(outcome.status().message() == "");
+        return outcome->was_done;
+    };
+    CHECK(is_done(record.heuristic));
+    Schedule other = record.heuristic;
+    std::get<CpuSchedule>(other.device).unroll += 1;
+    CHECK(!is_done(other));
+}
+
 TEST_CASE("a winner has to win twice more on other memory") {
     const Spec spec = *parse_spec(spec_text);
     const auto tuned = [&](double second, double third, int finals) {

@@ -57,6 +57,19 @@ TEST_CASE("a problem without rows has neighbours as well") {
     }
 }
 
+TEST_CASE("with invariant=1, all schedules add a row's elements in one order") {
+    for (const char* target_text : targets) {
+        const Target target = target_of(target_text);
+        for (const char* size : {"rows=8192 cols=1024", "rows=64 cols=16384", "rows=300 cols=96"}) {
+            const Spec spec = spec_of(std::string("layernorm x=bf16 gamma=f32 invariant=1 ") + size);
+            const ScheduleSpace space(spec, target);
+            for (const auto& found : {space.neighbours(space.start()), space.of_points(), space.relatives()}) {
+                for (const Schedule& each : found) CHECK(usability(spec, each, target).message() == "");
+            }
+        }
+    }
+}
+
 TEST_CASE("every field of a schedule is searched") {
     for (const char* target_text : targets) {
         const Target target = target_of(target_text);

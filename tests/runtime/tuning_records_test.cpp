@@ -261,6 +261,23 @@ TEST_CASE("an illegal schedule is ignored with a warning, and an old generator's
     CHECK(chosen.warnings[0].ends_with("; the record is ignored"));
 }
 
+TEST_CASE("with invariant=1 a record of another order is ignored with a warning") {
+    const auto found = [](const char* spec) {
+        TuningRecord record = record_of(spec, "", 1.2);
+        auto& cuda = std::get<CudaSchedule>(record.schedule.device);
+        cuda.threads_per_row *= 2;
+        CHECK(legality(record.spec, record.schedule, h200().target).message() == "");
+        CHECK(usability(record.spec, record.schedule, h200().target).ok() == !record.spec.invariant);
+        return records_of({record}).find(record.spec, h200());
+    };
+    CHECK(found("layernorm rows=4096 cols=1024 x=bf16").tier == TuningTier::exact);
+    const ChosenSchedule chosen = found("layernorm rows=4096 cols=1024 x=bf16 invariant=1");
+    CHECK(chosen.tier == TuningTier::heuristic);
+    CHECK(chosen.warnings ==
+          std::vector<std::string>{"r.jsonl:1: schedule: invariant=1: adds a row's elements in another order than in "
+                                   "other batches; the record is ignored"});
+}
+
 TEST_CASE("the schedule found is legal for random problems") {
     test::Random random(test::seed());
     TuningRecords records;

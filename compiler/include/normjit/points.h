@@ -66,4 +66,7 @@ class PointSet {
 Schedule heuristic(const Spec& spec, const Target& target, const PointSet& points,
                    std::vector<std::string>* reasons = nullptr);
 
+/// As usability() of schedule.h, beside schedules by these points.
+Status usability(const Spec& spec, const Schedule& schedule, const Target& target, const PointSet& points);
+
 }  // namespace normjit

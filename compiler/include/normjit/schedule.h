@@ -90,6 +90,10 @@ bool sum_rows_alike(const Schedule& a, const Schedule& b);
 /// Checks that code for this combination can be made; the error says what prevents it and what is allowed.
 Status legality(const Spec& spec, const Schedule& schedule, const Target& target);
 
+/// Checks that a schedule from elsewhere, such as a record, may serve the spec: that it is legal, and with `invariant`
+/// adds a row's elements in the order of heuristic(), which other batches have.
+Status usability(const Spec& spec, const Schedule& schedule, const Target& target);
+
 /// Returns a good schedule, chosen without measuring. Deterministic; legal for every valid spec on a valid target. For
 /// specs with `invariant` that differ in rows only, all schedules sum rows alike.
 Schedule heuristic(const Spec& spec, const Target& target);

@@ -29,15 +29,15 @@ class ScheduleSpace {
     /// Returns the heuristic's schedule, where a search begins.
     const Schedule& start() const;
 
-    /// Returns legal schedules that differ from `schedule` in one field and in the fields that must change with it.
+    /// Returns usable schedules that differ from `schedule` in one field and in the fields that must change with it.
     /// Small steps come first, one for each field, then larger ones.
     std::vector<Schedule> neighbours(const Schedule& schedule) const;
 
-    /// Returns legal schedules of the nearest points in the library, the most promising first, and what the heuristic
+    /// Returns usable schedules of the nearest points in the library, the most promising first, and what the heuristic
     /// would choose without points. None for CPUs.
     std::vector<Schedule> of_points() const;
 
-    /// Returns legal schedules that the heuristic chooses for similar problems (narrower or wider rows, fewer or more
+    /// Returns usable schedules that the heuristic chooses for similar problems (narrower or wider rows, fewer or more
     /// rows, the other norm), adapted to this one. They lie beyond the neighbours of a wrong choice.
     std::vector<Schedule> relatives() const;
 

@@ -89,7 +89,7 @@ const TuningRecord* DeviceTuner::done_before(const Spec& spec) const {
     const auto found = std::find_if(known_.rbegin(), known_.rend(), [&](const TuningRecord& record) {
         return record.spec == spec && record.device == device_ && record.generator == generator_version &&
                record.heuristic == today && record.candidates >= options_.deepen &&
-               (record.caches == "cold" || !can_be_cold_) && legality(spec, record.schedule, device_.target).ok();
+               (record.caches == "cold" || !can_be_cold_) && usability(spec, record.schedule, device_.target).ok();
     });
     return found == known_.rend() ? nullptr : &*found;
 }
@@ -102,7 +102,7 @@ std::vector<Schedule> DeviceTuner::hints(const Spec& spec, const ScheduleSpace& 
         Spec same_rows = record.spec;
         same_rows.rows = spec.rows;
         const bool similar = same_rows == spec && record.is_tuned();
-        if (similar && legality(spec, record.schedule, device_.target).ok()) hints.push_back(record.schedule);
+        if (similar && usability(spec, record.schedule, device_.target).ok()) hints.push_back(record.schedule);
     }
     std::ranges::copy(space.of_points(), std::back_inserter(hints));
     std::ranges::copy(space.relatives(), std::back_inserter(hints));
