@@ -180,6 +180,43 @@ TEST_CASE("a parallel_for that omits tasks makes a launch fail") {
     }
 }
 
+TEST_CASE("a parallel_for that runs a task that does not exist makes a launch fail") {
+    struct Astray {
+        int64_t first = 0;  ///< runs this task and those after it
+        int64_t more = 0;   ///< than there are
+        static void run(void* self, int64_t count, void (*task)(void*, int64_t), void* context) {
+            const auto& [first, more] = *static_cast<Astray*>(self);
+            for (int64_t i = first; i < first + count + more; ++i) task(context, i);
+        }
+    } astray;
+    const auto engine = Engine::create({.threads = 3, .parallel_for = {Astray::run, &astray}});
+    if (!engine.ok()) return;
+    for (const char* schedule : {"cpu row_groups=4 strip=1", "cpu row_block=2 column_ranges=5 split_rows=100",
+                                 "cpu row_block=2 column_ranges=3 thread_groups=2 split_rows=100"}) {
+        CAPTURE(schedule);
+        const auto artifact = engine->compile(*parse_spec("rmsnorm cols=50000 x=f32"), *parse_schedule(schedule));
+        REQUIRE(artifact.ok());
+        const Kernel kernel = *engine->load(*artifact);
+        const Tensors tensors(kernel, 9);
+        for (const auto& [first, more] : {std::pair<int64_t, int64_t>{-1, 0},
+                                          {-1, 1},
+                                          {1, 0},
+                                          {0, 1},
+                                          {-100, 0},
+                                          {INT64_MIN, 0},
+                                          {int64_t{1} << 32, 0}}) {
+            astray.first = first, astray.more = more;
+            const Status status = kernel.launch(tensors.arguments);
+            CHECK(status.code() == Code::failed);
+            CHECK(status.message().starts_with("launch: parallel_for ran task "));
+            CHECK(status.message().find(", which does not exist: there are 0 to ") != std::string::npos);
+        }
+        astray = {};
+        CHECK(kernel.launch(tensors.arguments).ok());
+        CHECK(tensors.at(Tensor::dgamma, 49999) == 9);
+    }
+}
+
 TEST_CASE("few rows are split by columns") {
     Caller caller;
     const auto kernel =

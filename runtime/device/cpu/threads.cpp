@@ -105,22 +105,29 @@ Status Threads::run(Executor executor, const Phases& phases) const {
     return {};
 }
 
-/// Counts the seats that were taken, since the caller's function may be wrong.
+/// Counts the seats that were taken, and keeps a number that is none, since the caller's function may be wrong.
 Status Threads::run_on_callers(const Phases& phases) const {
     struct Seats {
         LaunchJob job;
         int all;
-        std::atomic<int64_t> taken{0};
+        std::atomic<int64_t> taken{0}, stray{0};
     };
     const int all = static_cast<int>(std::min<int64_t>(count_, phases.most_tasks()));
     Seats seats{LaunchJob(phases, all), all};
     const auto take = [](void* context, int64_t seat) {
         auto& its = *static_cast<Seats*>(context);
+        if (seat < 0 || seat >= its.all) return its.stray.store(seat, std::memory_order_relaxed);
         its.job.take_part(static_cast<int>(seat), its.all);
         its.taken.fetch_add(1, std::memory_order_relaxed);
     };
     parallel_for_.run(parallel_for_.self, all, take, &seats);
     const int64_t taken = seats.taken.load(std::memory_order_relaxed);
+    if (const int64_t stray = seats.stray.load(std::memory_order_relaxed); stray != 0) {
+        return failed(
+            fmt::format("launch: parallel_for ran task {}, which does not exist: there are 0 to {}; the "
+                        "outputs may not be complete",
+                        stray, all - 1));
+    }
     if (taken == all) return {};
     return failed(taken < all ? fmt::format("launch: parallel_for returned before all tasks had run, {} of {}; the "
                                             "outputs may not be complete",
