@@ -106,6 +106,8 @@ class Differentiation {
                 NORMJIT_RETURN_IF_ERROR(add(a, shared));
                 return add(b, shared * products_[id] * -1);
             }
+            case Op::div_or_zero:
+                return propagate_quotient(id, adjoint);
             case Op::like:
                 return add(a, adjoint);
             case Op::partner:
@@ -126,6 +128,14 @@ class Differentiation {
             default:
                 return propagate_function(id, adjoint);
         }
+    }
+
+    /// Sends the adjoint of a quotient that is 0 where its divisor is; so are its gradients there.
+    Status propagate_quotient(ValueId id, const Sum& adjoint) {
+        const auto [a, b] = forward_[id].operands;
+        const Sum shared = of_value(div_or_zero(writer_.write(adjoint), {&builder_, b}).id);
+        NORMJIT_RETURN_IF_ERROR(add(a, shared));
+        return add(b, shared * products_[id] * -1);
     }
 
     /// Sends the adjoint of a maximum (order 1) or minimum (order -1) to the operand that it is; half to each of equal

@@ -89,6 +89,9 @@ class FormulaText {
                 if (has_partners_ && random_.chance(60)) return add(matrices_, fmt::format("partner({}) * 0.75", a));
                 return add(matrices_, fmt::format("{}({}) * 0.5", random_.pick(smooth_functions), a));
             case 8:
+                if (random_.chance(30))
+                    return add(matrices_,
+                               fmt::format("div_or_zero({}, max(compare(x, 0), 0) * (abs({}) + 0.5))", a, b));
                 return add(matrices_, fmt::format("max({}, {}) - abs({})", a, b, any(matrices_)));
             default:
                 if (columns_.empty()) return add(matrices_, fmt::format("-{}", a));

@@ -59,8 +59,19 @@ Bounded<Real> operator-(const Bounded<Real>& a, const Bounded<Real>& b) {
     return rounded<Real>({a.value - b.value, a.error + b.error});
 }
 
+/// True if one of the factors is exactly 0 and the other finite.
+template <class Real>
+bool is_zero_product(const Bounded<Real>& a, const Bounded<Real>& b) {
+    const auto is_zero = [](const Bounded<Real>& number) { return number.value == 0 && number.error == 0; };
+    const auto is_finite = [](const Bounded<Real>& number) {
+        return std::isfinite(std::fabs(number.value) + number.error);
+    };
+    return (is_zero(a) && is_finite(b)) || (is_zero(b) && is_finite(a));
+}
+
 template <class Real>
 Bounded<Real> operator*(const Bounded<Real>& a, const Bounded<Real>& b) {
+    if (is_zero_product(a, b)) return {};
     const Real error = std::fabs(a.value) * b.error + std::fabs(b.value) * a.error + a.error * b.error;
     return rounded<Real>({a.value * b.value, error});
 }
@@ -71,6 +82,13 @@ Bounded<Real> operator/(const Bounded<Real>& a, const Bounded<Real>& b) {
     const Real least = std::fabs(b.value) - b.error;
     if (!(least > 0)) return {quotient, std::numeric_limits<Real>::infinity()};
     return rounded<Real>({quotient, (a.error + std::fabs(quotient) * b.error) / least});
+}
+
+/// Returns the quotient, and 0 where the divisor is 0.
+template <class Real>
+Bounded<Real> div_or_zero(const Bounded<Real>& a, const Bounded<Real>& b) {
+    if (b.value != 0) return a / b;
+    return {0, b.error == 0 ? Real(0) : std::numeric_limits<Real>::infinity()};
 }
 
 template <class Real>

@@ -159,6 +159,11 @@ class FormulaComputation : FormulaRows<Real> {
                 return send(id, b, cols, [&](const Number& g, size_t j) {
                     return minus_one * g * (at(a, j) / at(b, j)) / at(b, j);
                 });
+            case Kind::div_or_zero:
+                send(id, a, cols, [&](const Number& g, size_t j) { return div_or_zero(g, at(b, j)); });
+                return send(id, b, cols, [&](const Number& g, size_t j) {
+                    return minus_one * div_or_zero(at(a, j), at(b, j)) * div_or_zero(g, at(b, j));
+                });
             case Kind::row_mean: {
                 const Number count{static_cast<Real>(cols_), 0};
                 const bool has_cols = program_.operations[static_cast<size_t>(a)].has_cols;

@@ -50,7 +50,7 @@ Bounded<Real> element(const Operation& operation, const Function<Real>* function
         case Kind::divide:
             return a / b;
         case Kind::div_or_zero:
-            return b.value == 0 ? Bounded<Real>() : a / b;
+            return div_or_zero(a, b);
         case Kind::min:
             return {std::min(a.value, b.value), std::max(a.error, b.error)};
         case Kind::max:
