@@ -322,16 +322,17 @@ class FormulaReader {
     Status use_partners() {
         if (spec_.cols % 2 != 0)
             return fields_.error("cols", "partner(), the element half a row away, needs an even number");
-        for (const auto& tensor : formula_.tensors.values) {
-            if (!tensor || !tensor->axes.has_runs()) continue;
-            const bool is_of_scalar = tensor->axes.run == spec_.cols;
-            return invalid_argument(
-                fmt::format("spec: formula: {}: {} no partner()", tensor->name,
-                            is_of_scalar ? "the gradient of a number, or of what is one for all columns, goes with"
-                                         : "runs of columns go with"));
-        }
         size_t needed = 0;
-        for (const auto& tensor : formula_.tensors.values) needed += !tensor ? 0 : tensor->axes.column ? 2 : 1;
+        for (const auto& tensor : formula_.tensors.values) {
+            const Axes axes = tensor ? tensor->axes : Axes{};
+            const bool is_given = tensor && !tensor->is_output;
+            if (is_given && axes.column && !is_one_run(axes, spec_.cols) && spec_.cols / 2 % axes.run != 0)
+                return invalid_argument(
+                    fmt::format("spec: formula: {}: a run of {} columns lies in both halves of a row of {}, which goes "
+                                "with no partner()",
+                                tensor->name, axes.run, spec_.cols));
+            needed += !tensor ? 0 : axes.column && !is_one_run(axes, spec_.cols) ? 2 : 1;
+        }
         if (needed > tensor_count)
             return invalid_argument(
                 fmt::format("spec: formula: with partner() each tensor with columns counts as two; "

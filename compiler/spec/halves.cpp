@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //     y    = q * cos + partner(q) * sin      y   = q * cos + q_2 * sin        y_2 = q_2 * cos_2 + q * sin_2
 //     mean = row_mean(x)                     mean = row_mean(x + x_2) * 0.5
+//     dk   = col_sum(g), one run             dk   = col_sum(g + g_2)
 #include "spec/halves.h"
 
 #include "ir/builder.h"
@@ -34,8 +35,9 @@ class HalfRows {
         for (ValueId id = 0; id < whole_.size(); ++id) halves_[id] = halves_of(whole_[id]);
         for (const ir::Output& output : whole_.outputs) {
             const auto [first, second] = halves_[output.value];
+            const auto other = second_half(output.tensor);
             b_.output(output.tensor, first);
-            if (const auto other = second_half(output.tensor)) b_.output(*other, second);
+            if (other) b_.output(*other, second);
         }
         return std::move(b_).finish();
     }
@@ -47,6 +49,14 @@ class HalfRows {
             if (its && its->second_half_of == tensor) return other;
         }
         return std::nullopt;
+    }
+
+    /// True for the value of an output that is one for all columns, and so for both halves.
+    bool is_one_for_both(const ir::Value& value) const {
+        return std::ranges::any_of(whole_.outputs, [&](const ir::Output& output) {
+            const bool is_one = spec_.axes(output.tensor).is_columns() && !second_half(output.tensor);
+            return is_one && &whole_[output.value] == &value;
+        });
     }
 
     Halves halves_of(const ir::Value& value) {
@@ -73,6 +83,9 @@ class HalfRows {
                 return same(ir::row_mean(a.first + a.second) * 0.5);
             case Op::row_max:
                 return same(ir::row_max(ir::max(a.first, a.second)));
+            case Op::col_sum:
+                if (is_one_for_both(value)) return same(ir::col_sum(a.first + a.second));
+                break;
             case Op::max_abs:
                 return same(ir::max_abs(ir::max(ir::abs(a.first), ir::abs(a.second))));
             default:
@@ -101,6 +114,10 @@ Formula formula_of_halves(const Spec& whole) {
     for (const Tensor tensor : all_tensors) {
         const auto& first = whole.formula->tensors[tensor];
         if (!first || !first->axes.column) continue;
+        if (is_one_run(first->axes, whole.cols)) {
+            formula.tensors[tensor]->axes.run = whole.cols / 2;
+            continue;
+        }
         Formula::Tensor second = *first;
         second.name = first->name + "_2";
         while (whole.find(second.name)) second.name += "_";
@@ -113,6 +130,8 @@ Formula formula_of_halves(const Spec& whole) {
 }
 
 }  // namespace
+
+bool is_one_run(const Axes& axes, int64_t cols) { return axes.is_columns() && axes.run == cols; }
 
 bool has_partners(const ir::Function& function) {
     return std::ranges::any_of(function.values, [](const ir::Value& value) { return value.op == Op::partner; });
@@ -130,6 +149,7 @@ Spec kernel_spec(const Spec& spec) {
     for (const Tensor tensor : all_tensors) {
         const auto& its = halves.formula->tensors[tensor];
         if (its && its->second_half_of) halves.tensors[tensor] = spec.tensors[*its->second_half_of];
+        if (its && halves.tensors[tensor]) halves.tensors[tensor]->axes = its->axes;
     }
     return halves;
 }
@@ -140,7 +160,8 @@ const Spec& whole_spec(const Spec& kernel_spec) {
 
 Part part_of(const Spec& kernel_spec, Tensor tensor) {
     if (!kernel_spec.formula || !kernel_spec.formula->tensors[tensor]->second_half_of) return {tensor, 0};
-    return {*kernel_spec.formula->tensors[tensor]->second_half_of, kernel_spec.cols};
+    const Formula::Tensor& its = *kernel_spec.formula->tensors[tensor];
+    return {*its.second_half_of, its.axes.columns(kernel_spec.cols)};
 }
 
 }  // namespace normjit

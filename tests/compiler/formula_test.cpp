@@ -100,6 +100,27 @@ TEST_CASE("a kernel sees rows in halves if an element needs its partner") {
           "  out y: f32[M,N], y_2: f32[M,N]\n");
 }
 
+TEST_CASE("runs of columns and numbers beside partners") {
+    const std::string text = "norm f(x[M,N], g[N/R], k[]) -> y[M,N] { y = x * g + partner(x) * k } cols=12 out=dg,dk";
+    const Spec spec = kernel_spec(*parse_spec(text + " R=3"));
+    CHECK(validate(spec).ok());
+    CHECK(spec.axes(*spec.find("g_2")).run == 3);
+    CHECK(part_of(spec, *spec.find("g_2")).first_column == 2);
+    CHECK(spec.axes(*spec.find("dk")).run == 6);
+    CHECK(!spec.find("dk_2"));
+    CHECK(ir::print(frontend::build(spec)) ==
+          "norm cols=6 compute=f32\n"
+          "  in  x: f32[M,N], x_2: f32[M,N], dy: f32[M,N], dy_2: f32[M,N]\n"
+          "  dg   = col_sum(dy * x)\n"
+          "  dg_2 = col_sum(dy_2 * x_2)\n"
+          "  dk   = col_sum(dy * x_2 + dy_2 * x)\n"
+          "  out dg: f32[N], dg_2: f32[N], dk: f32[N]\n");
+    const Spec whole = kernel_spec(*parse_spec(text + " R=12"));
+    CHECK((whole.axes(*whole.find("dg")).run == 6 && !whole.find("dg_2")));
+    CHECK(error_of(text + " R=4") ==
+          "spec: formula: g: a run of 4 columns lies in both halves of a row of 12, which goes with no partner()");
+}
+
 TEST_CASE("other specs are those of their kernels") {
     for (const char* text : {"layernorm cols=8", "gated_rmsnorm cols=128 x=bf16"}) {
         const Spec spec = *parse_spec(text);

@@ -29,7 +29,7 @@ class FormulaText {
         if (has_rows) inputs += fmt::format(", r[{}]", rows), rows_.emplace_back("r");
         if (random_.chance(15)) inputs += ", k[]", rows_.emplace_back("k");
         if (has_scale) {
-            const bool has_runs = !has_partners_ && random_.chance(30);
+            const bool has_runs = random_.chance(30);
             inputs += fmt::format(", gamma[{}N{}]", has_slices && random_.chance(40) ? "S," : "", has_runs ? "/R" : "");
             columns_.emplace_back("gamma");
         }
@@ -132,7 +132,9 @@ Expected<Spec> random_formula_spec(Random& random, const SpecLimits& limits) {
     const bool has_partners = whole.find("partner") != std::string::npos;
     text += fmt::format(" pass={} cols={}", random.chance(40) ? "forward" : "backward",
                         has_partners ? 2 * drawn.cols : drawn.cols);
-    if (whole.find("/R]") != std::string::npos) text += fmt::format(" R={}", random_divisor(random, drawn.cols));
+    const int64_t of_row = has_partners && random.chance(20) ? 2 : 1;  // a run lies in one half, or is the whole row
+    if (whole.find("/R]") != std::string::npos)
+        text += fmt::format(" R={}", of_row == 2 ? 2 * drawn.cols : random_divisor(random, drawn.cols));
     if (drawn.rows) text += fmt::format(" rows={}", *drawn.rows);
     if (drawn.has_slices()) text += drawn.slices ? fmt::format(" slices={}", *drawn.slices) : " slices=any";
     const bool wide = random.chance(10);
