@@ -182,8 +182,8 @@ def norm_of(x, residual, weight, bias, norm, eps, weight_offset, forward_of=None
     """Applies Norm to its arguments. Returns y, or (y, h) with a residual."""
     if not torch.compiler.is_compiling():
         sharding.prepare_for(x)
-        if is_looked_into():
-            return Norm.forward(x, residual, weight, bias, norm, eps, weight_offset, forward_of, accumulating, False)
+    if is_looked_into():
+        return Norm.forward(x, residual, weight, bias, norm, eps, weight_offset, forward_of, accumulating, False)
     if forward_of is not None or not _has_kernel(x, residual, weight, bias):
         return _function().apply(x, residual, weight, bias, norm, eps, weight_offset, forward_of, accumulating, False)
     if torch.is_grad_enabled():
@@ -194,7 +194,10 @@ def norm_of(x, residual, weight, bias, norm, eps, weight_offset, forward_of=None
 
 
 def is_looked_into():
-    """True if torch inspects its own operators: transforms, forward-mode derivatives, traces."""
+    """True if torch inspects its own operators: transforms, forward-mode derivatives, traces, and exported programs,
+    in which an autograd.Function is its forward pass without a gradient."""
+    if torch.compiler.is_compiling():
+        return torch.compiler.is_exporting()
     return (torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0
             or torch.jit.is_tracing())
 

@@ -188,7 +188,7 @@ def _why_own(module, mark, norm, inputs, weight, bias):
             return f"{name} is {type(tensor).__name__}"
     if weight is None:
         return "the module has no weight any more"
-    if not torch.compiler.is_compiling() and functional.is_looked_into():
+    if functional.is_looked_into():
         return ""
     given = [t for t in (*inputs, weight, bias) if t is not None]
     has_gradient = torch.is_grad_enabled() and any([t.requires_grad for t in given])
