@@ -285,3 +285,12 @@ def test_the_first_input_may_be_missing():
         assert_as_composed(norm, dict(x=x.clone().requires_grad_()), x)
     with pytest.raises(normjit.InvalidArgument, match="none of the matrices is given"):
         normjit.torch.formula("norm f(a?[M,N], b?[M,N]) -> y[M,N] { y = a * b * 2 }")()
+
+
+@pytest.mark.parametrize("shape", [(4, 8), (2, 3, 8), (0, 8)])
+@pytest.mark.parametrize("function", [normjit.torch.rowwise(lambda x: x * 2), normjit.torch.RMSNorm(8), normjit.torch.LayerNorm(8)])
+def test_results_can_be_written_to(function, shape):
+    """As after torch's operators: where a backward pass follows."""
+    x = drawn(*shape).requires_grad_()
+    (wanted,) = torch.autograd.grad(3 * function(x).sum(), x)
+    assert torch.equal(torch.autograd.grad(function(x).mul_(3).sum(), x)[0], wanted)

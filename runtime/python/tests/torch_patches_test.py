@@ -11,6 +11,7 @@ import pytest
 import torch
 from processes import run_program
 from torch_cases import Served, leaf
+from torch_gates import NormThenGate
 from torch_impostors import ChannelsOfImages
 from torch_modules import InPython, MaybeGated, Plain, Scaled
 
@@ -43,6 +44,28 @@ def test_broadcasts_are_the_modules_own(size, shape, forward):
     for one, other in zip(got, passes(plain, x)):
         assert torch.allclose(one, other, rtol=1e-4, atol=1e-4) if served else torch.equal(one, other)
     assert served or f"{list(shape)} and [{size}]" in normjit.torch.report(module)["norms"][0][2]
+
+
+class Flattened(InPython):
+    def forward(self, x):
+        return super().forward(x.reshape(-1, x.shape[-1])).view(x.shape)
+
+
+class FlattenedWithGate(NormThenGate):
+    def forward(self, x, gate):
+        return super().forward(x.flatten(0, -2), gate.flatten(0, -2)).view(x.shape)
+
+
+@pytest.mark.parametrize("make", [Flattened, FlattenedWithGate])
+def test_results_can_be_written_to(make):
+    """Also what a module makes as a view, as it could be without patch()."""
+    module = make()
+    inputs = [leaf(i, 2, 3, module.weight.shape[0]) for i in range(1 + (make is FlattenedWithGate))]
+    wanted = torch.autograd.grad(module(*inputs).mul_(3).sum(), inputs)
+    normjit.torch.patch(module)
+    left = normjit.torch.report()["left_to_modules"]
+    torch.testing.assert_close(torch.autograd.grad(module(*inputs).mul_(3).sum(), inputs), wanted)
+    assert normjit.torch.report()["left_to_modules"] == left
 
 
 @pytest.mark.parametrize("width", [6, 8, 16])

@@ -12,7 +12,7 @@ import torch
 import normjit
 from normjit.torch import _kernels, composition
 from normjit.torch.formula_checks import DType, axes_of, check, like_of, made_of
-from normjit.torch.functional import PLAIN, beside, is_looked_into
+from normjit.torch.functional import PLAIN, beside, is_looked_into, no_view
 
 Tensors = list[torch.Tensor]
 Strings = Sequence[str]
@@ -45,7 +45,7 @@ def forward(text: str, names: Strings, tensors: Tensors, numbers: Strings, value
     norm, given = normjit.formula(text), dict(zip(names, tensors))
     like = like_of(norm, given)
     if like.numel() == 0:
-        return composition.forward(text, names, tensors, dict(zip(numbers, values)), outputs, dtype)
+        return [no_view(each) for each in composition.forward(text, names, tensors, dict(zip(numbers, values)), outputs, dtype)]
     rows, out = _in_rows(norm, given), {}
     if dtype is not None and (dtype == torch.float64) == (like.dtype == torch.float64):
         matrices = [name for name in outputs if norm.axes(name).endswith("M,N")]
@@ -54,7 +54,7 @@ def forward(text: str, names: Strings, tensors: Tensors, numbers: Strings, value
                 invariant=_kernels.is_batch_invariant())
     kinds = (made_of(norm, name, given, dtype) for name in outputs)
     found = dict(zip([name for name in norm.outputs if name in outputs], made))  # a field may have another name
-    return [found[name].view(shape).to(wanted) for name, (shape, wanted) in zip(outputs, kinds)]
+    return [torch.ops.aten._unsafe_view(found[name], shape).to(wanted) for name, (shape, wanted) in zip(outputs, kinds)]
 
 
 def backward(text: str, names: Strings, tensors: Tensors, numbers: Strings, values: Sequence[float],

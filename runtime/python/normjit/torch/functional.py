@@ -288,10 +288,22 @@ class EagerNorm(torch.autograd.Function):
     @staticmethod
     def forward(ctx, *inputs):
         output = Norm.forward(*inputs)
+        if inputs[-1]:
+            _keep(ctx, inputs, output)
+            return output[:2]
+        output = tuple(map(no_view, output)) if isinstance(output, tuple) else no_view(output)
         _keep(ctx, inputs, output)
-        return output[:2] if inputs[-1] else output
+        return output
 
     backward = Norm.backward
+
+
+def no_view(tensor):
+    """Returns a tensor that is no view, of the same memory. Autograd lets nobody write to a view that an
+    autograd.Function returns."""
+    if torch.compiler.is_compiling() or type(tensor) not in PLAIN or not tensor._is_view():
+        return tensor
+    return torch.ops.aten._unsafe_view(tensor, tensor.shape)
 
 
 def _function():

@@ -13,6 +13,7 @@ import torch
 import normjit
 from normjit.torch import composition, formula_operators
 from normjit.torch.formulas import call, formula
+from normjit.torch.functional import no_view
 
 ORDERS = ("gated_rmsnorm", "rmsnorm_of_gated")  # formulas of the library
 FUNCTIONS = ("silu", "sigmoid")
@@ -77,7 +78,7 @@ def gated_norm_of(x: torch.Tensor, gate: torch.Tensor, weight: torch.Tensor, nor
 class _Gated(torch.autograd.Function):
     @staticmethod
     def forward(x: Any, gate: Any, weight: Any, norm: GatedNorm, forward_of: Any) -> Any:
-        return forward_of(x, gate)
+        return no_view(forward_of(x, gate))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
