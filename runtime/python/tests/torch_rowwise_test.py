@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # needs: torch numpy
 """What rowwise() takes and refuses: arguments, traces, and gradients. Values and modes are in torch_formulas_test.py."""
+import concurrent.futures
 import math
 
 import normjit
@@ -160,3 +161,22 @@ def test_tensors_that_are_no_rows_of_numbers_are_refused():
         rowwise(lambda x: x * 2)(SCALAR)
     with pytest.raises(normjit.InvalidArgument, match="mask: its type is torch.bool; must be a floating-point type"):
         rowwise(lambda x, mask: x * mask)(ones(), ones() > 0)
+
+
+normalized = rowwise(lambda x: x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6))
+
+
+def test_a_rowwise_function_may_call_another():
+    both = rowwise(lambda x, w: normalized(x * w) + normalized(x) * w)
+    x, w = torch.randn(6, 8, requires_grad=True), torch.randn(8)
+    y, wanted = both(x, w), normalized(x * w) + normalized(x) * w
+    torch.testing.assert_close(y, wanted)
+    torch.testing.assert_close(torch.autograd.grad(y.sum(), x), torch.autograd.grad(wanted.sum(), x))
+
+
+def test_first_calls_in_many_threads():
+    """Each makes a trace of its own, as for another number of columns."""
+    scaled = rowwise(lambda x: x * x.shape[-1])
+    with concurrent.futures.ThreadPoolExecutor(8) as threads:
+        results = threads.map(lambda cols: scaled(ones(2, cols))[0, 0].item(), range(1, 25))
+    assert list(results) == list(range(1, 25))

@@ -9,6 +9,7 @@ import math
 import random
 import re
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -26,6 +27,8 @@ TOLERANCE = 1e-6  # of values and gradients, in the 2-norm
 SCALES = tuple(sign * size for size in (1.0, 0.1, 10.0, 100.0, 1000.0) for sign in (1, -1))  # of numbers that are tried
 MANY_ROWS = 1 << 20
 NOT_GIVEN = "a tensor of shape {} is none of the function's arguments; a tensor must be one, and a number no tensor"
+_lock = threading.Lock()  # torch traces in one thread at a time
+_thread = threading.local()  # `traces`: true in a thread that traces a function
 
 
 def rowwise(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
@@ -82,6 +85,9 @@ class _Rowwise:
 
     def __call__(self, *arguments: Any, **named: Any) -> torch.Tensor:
         bound = self._bound(arguments, named)
+        if not torch.compiler.is_compiling() and hasattr(_thread, "traces"):
+            made: torch.Tensor = self.__wrapped__(*arguments, **named)  # a part of another row-wise function
+            return made
         given = {name: value for name, value in bound.items() if isinstance(value, torch.Tensor)}
         if not given:
             raise InvalidArgument(f"{_shown(self.__wrapped__)}: no tensor is given")
@@ -149,7 +155,8 @@ _plan._dynamo_marked_constant = True  # type: ignore[attr-defined]
 @functools.lru_cache(maxsize=256)
 def _traced(function: Callable[..., Any], kinds: tuple[tuple[str, str, torch.dtype, int], ...],
             others: tuple[tuple[str, Any], ...], told_apart: Any, cols: int) -> str:
-    made: str = probes.alone(_trace, function, kinds, others, cols)
+    with _lock:
+        made: str = probes.alone(_trace, function, kinds, others, cols)
     return made
 
 
@@ -169,6 +176,7 @@ def _trace(function: Callable[..., Any], kinds: Any, others: Any, cols: int) -> 
         if not dtype.is_floating_point:
             raise InvalidArgument(f"{name}: its type is {dtype}; must be a floating-point type")
     signature = inspect.signature(function)
+    _thread.traces = True  # this thread is new, and ends with this function
 
     def of_tensors(*tensors: torch.Tensor) -> Any:
         values = {**{name: tensor for (name, *_), tensor in zip(kinds, tensors)}, **dict(others)}
