@@ -159,8 +159,21 @@ def test_refusals_have_their_reason(function, message):
 def test_tensors_that_are_no_rows_of_numbers_are_refused():
     with pytest.raises(normjit.InvalidArgument, match="x: has no dimensions; the last must be that of a row"):
         rowwise(lambda x: x * 2)(SCALAR)
-    with pytest.raises(normjit.InvalidArgument, match="mask: its type is torch.bool; must be a floating-point type"):
-        rowwise(lambda x, mask: x * mask)(ones(), ones() > 0)
+    for dtype in (torch.bool, torch.int32, torch.float8_e4m3fn, torch.complex64):
+        with pytest.raises(normjit.InvalidArgument, match=f"mask: its type is {dtype}; must be a floating-point type of torch.float32"):
+            rowwise(lambda x, mask: x * mask)(ones(), ones().to(dtype))
+    nested = torch.nested.nested_tensor([ones(2, 8), ones(3, 8)], layout=torch.jagged)
+    for layout in (nested, ones().to_sparse()):
+        with pytest.raises(normjit.InvalidArgument, match="is a nested tensor; give its values|must be torch.strided"):
+            rowwise(lambda x: x * 2)(layout)
+
+
+@pytest.mark.parametrize("function", [
+    lambda x: x * 2 if x.sum() > 0 else x, lambda x: x * x.amax().item(), lambda x: x * len(x.nonzero()),
+    lambda x: x * 2 if torch.equal(x, x) else x])
+def test_code_that_reads_numbers_of_tensors_is_refused(function):
+    with pytest.raises(normjit.InvalidArgument, match="the code reads numbers of a tensor"):
+        rowwise(function)(ones())
 
 
 normalized = rowwise(lambda x: x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6))

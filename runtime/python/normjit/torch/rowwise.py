@@ -20,15 +20,16 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from normjit._library import InvalidArgument
 from normjit.torch import composition, probes
 from normjit.torch.formulas import Norm, call, formula
+from normjit.torch.functional import ALL_TYPES, check_tensor
 from normjit.torch.unrounded import Unrounded, in_double
 
 Aten = torch.ops.aten
 TOLERANCE = 1e-6  # of values and gradients, in the 2-norm
 SCALES = tuple(sign * size for size in (1.0, 0.1, 10.0, 100.0, 1000.0) for sign in (1, -1))  # of numbers that are tried
 MANY_ROWS = 1 << 20
-NOT_GIVEN = "a tensor of shape {} is none of the function's arguments; a tensor must be one, and a number no tensor"
 _lock = threading.Lock()  # torch traces in one thread at a time
 _thread = threading.local()  # `traces`: true in a thread that traces a function
+NOT_GIVEN = "a tensor of shape {} is none of the function's arguments; a tensor must be one, and a number no tensor"
 
 
 def rowwise(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
@@ -84,10 +85,10 @@ class _Rowwise:
         return self if instance is None else functools.partial(self, instance)
 
     def __call__(self, *arguments: Any, **named: Any) -> torch.Tensor:
-        bound = self._bound(arguments, named)
         if not torch.compiler.is_compiling() and hasattr(_thread, "traces"):
             made: torch.Tensor = self.__wrapped__(*arguments, **named)  # a part of another row-wise function
             return made
+        bound = self._bound(arguments, named)
         given = {name: value for name, value in bound.items() if isinstance(value, torch.Tensor)}
         if not given:
             raise InvalidArgument(f"{_shown(self.__wrapped__)}: no tensor is given")
@@ -123,6 +124,9 @@ def _shown(function: Callable[..., Any]) -> str:
 
 
 def _axes(name: str, tensor: torch.Tensor, first: torch.Tensor) -> str:
+    for each in (tensor, first):
+        if each.is_nested or each.layout is not torch.strided:  # a nested tensor has no shape
+            check_tensor(name, each, name, each)
     if tensor.shape == first.shape:
         return "M,N"
     if tensor.shape == first.shape[-1:]:
@@ -172,11 +176,11 @@ def _shapes(dimensions: int, cols: int) -> list[dict[str, tuple[int, ...]]]:
 def _trace(function: Callable[..., Any], kinds: Any, others: Any, cols: int) -> str:
     from torch.fx.experimental.proxy_tensor import make_fx
 
-    for name, _, dtype, _ in kinds:
-        if not dtype.is_floating_point:
-            raise InvalidArgument(f"{name}: its type is {dtype}; must be a floating-point type")
-    signature = inspect.signature(function)
     _thread.traces = True  # this thread is new, and ends with this function
+    for name, _, dtype, _ in kinds:
+        if dtype not in ALL_TYPES:
+            raise InvalidArgument(f"{name}: its type is {dtype}; must be a floating-point type of {', '.join(map(str, ALL_TYPES))}")
+    signature = inspect.signature(function)
 
     def of_tensors(*tensors: torch.Tensor) -> Any:
         values = {**{name: tensor for (name, *_), tensor in zip(kinds, tensors)}, **dict(others)}
@@ -204,9 +208,12 @@ def _trace(function: Callable[..., Any], kinds: Any, others: Any, cols: int) -> 
 
 
 class _Given(TorchDispatchMode):
-    """Refuses to compute from tensors with data and those of a trace, which have none."""
+    """Refuses to compute from tensors with data and those of a trace, which have none, and to read numbers of these."""
 
     def __torch_dispatch__(self, operator: Any, kinds: Any, arguments: Any = (), named: Any = None) -> Any:
+        if torch.Tag.data_dependent_output in operator.tags or torch.Tag.dynamic_output_shape in operator.tags:
+            raise InvalidArgument(f"rowwise: {operator}: the code reads numbers of a tensor, as if and item() do; what it computes "
+                                  "must be the same for all numbers")
         tensors = [each for each in pytree.tree_flatten((arguments, named))[0] if isinstance(each, torch.Tensor)]
         if any([each.is_meta for each in tensors]):
             for each in tensors:
