@@ -126,30 +126,37 @@ class Scaling {
     }
 
   private:
-    /// A vector that divides the point's rows must divide these.
+    /// Returns the widest vector that divides these rows if the point's is that of its rows, else one of as many bytes.
+    /// One that divides the point's rows must divide these.
     int vector_width(const Near& near) const {
         const CudaSchedule& s = near.schedule();
+        if (s.vector_width == near.features().alignment) return features_.alignment;
         int width = std::max(features_.width * s.vector_width / near.features().width, 1);
         const bool divides = near.features().cols % s.vector_width == 0;
         while ((divides || !features_.can_shift) && spec_.cols % width != 0) width /= 2;
         return width;
     }
 
-    /// Returns as many row groups as run at once, or so few that each has as many turns, in proportion, as the point's.
+    /// Returns as many row groups as run at once. If the point has fewer, so few that each has as many turns, in
+    /// proportion; if it has more, so many more, unless they would have few turns or less than half of its.
     int64_t row_groups(const Near& near, const CudaSchedule& s) const {
         const int64_t most = cuda_row_groups(spec_, target_, s);
         const int64_t groups_there = near.point().schedule.row_groups, most_there = near.found->most_groups;
         const auto rows = spec_.all_rows(), rows_there = near.point().spec.all_rows();
-        if (groups_there >= most_there || !rows) return most;
+        if (groups_there == most_there || !rows) return most;
         if (groups_there == 1 && *rows <= *rows_there) return 1;
         const auto turns = [](int64_t of_rows, const CudaSchedule& of, int64_t groups) {
             return divide_up(divide_up(of_rows, of.rows_per_block), groups);
         };
+        const int64_t unit = unit_of_groups(spec_, s), turns_there = turns(*rows_there, near.schedule(), groups_there);
+        if (groups_there > most_there) {
+            constexpr int64_t few_turns = 4;
+            const int64_t more = round_up(most * groups_there / most_there, unit), least = turns(*rows, s, more);
+            return more <= most_cuda_row_groups && least >= few_turns && 2 * least >= turns_there ? more : most;
+        }
         const int64_t wanted =
-            std::max<int64_t>(turns(*rows, s, most) * turns(*rows_there, near.schedule(), groups_there) /
-                                  turns(*rows_there, near.schedule(), most_there),
-                              1);
-        return std::clamp<int64_t>(round_up(turns(*rows, s, wanted), unit_of_groups(spec_, s)), 1, most);
+            std::max<int64_t>(turns(*rows, s, most) * turns_there / turns(*rows_there, near.schedule(), most_there), 1);
+        return std::clamp<int64_t>(round_up(turns(*rows, s, wanted), unit), 1, most);
     }
 
     const Spec& spec_;

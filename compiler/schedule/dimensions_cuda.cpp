@@ -129,7 +129,7 @@ Values row_groups(const SearchedProblem& p, const Schedule& so_far) {
     const int64_t full = cuda_row_groups(p.spec, p.target, s);
     const int64_t steps = divide_up(p.rows, s.rows_per_block);
     const int64_t even = divide_up(steps, divide_up(steps, full));
-    const int64_t twice = s.pace == 0 && 2 * full <= std::min<int64_t>(steps, 65535) ? 2 * full : full;
+    const int64_t twice = s.pace == 0 && 2 * full <= std::min(steps, most_cuda_row_groups) ? 2 * full : full;
     const int64_t fewer = full * (s.blocks_per_sm - 1) / s.blocks_per_sm;
     Values values = {full};
     for (const int64_t groups : {even, fewer, full / 2, full / 4, twice}) {

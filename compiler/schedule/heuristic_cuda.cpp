@@ -293,7 +293,7 @@ int64_t cuda_row_groups(const Spec& spec, const Target& target, const CudaSchedu
     const int64_t most = rows ? divide_up(*rows, s.rows_per_block) : INT64_MAX;
     const int64_t unit = unit_of_groups(spec, s);
     groups = std::max(groups / unit * unit, unit);
-    return std::clamp<int64_t>(std::min(groups, most), 1, 65535);
+    return std::clamp<int64_t>(std::min(groups, most), 1, most_cuda_row_groups);
 }
 
 std::vector<Schedule> cuda_schedules_of_points(const Spec& spec, const Target& target, const PointSet& points,

@@ -33,6 +33,9 @@ Schedule heuristic_cuda(const Spec& spec, const Target& target, const PointSet& 
 std::vector<Schedule> cuda_schedules_of_points(const Spec& spec, const Target& target, const PointSet& points,
                                                size_t count);
 
+/// The most row groups of a schedule by a heuristic: the grid's second dimension has no more blocks.
+inline constexpr int64_t most_cuda_row_groups = 65535;
+
 /// Returns the number of which a CUDA schedule's row groups must be a multiple, as in CudaPath::groups().
 int64_t unit_of_groups(const Spec& spec, const CudaSchedule& schedule);
 /// Returns the number of row groups that run at once on a GPU.
