@@ -27,6 +27,13 @@ constexpr double most_work_of_sums = 1 << 20;  // because pacing depends on the 
 constexpr int64_t most_slice_rows = 128;
 constexpr int64_t narrow_vectors = 64;  // rows so narrow lie side by side, wherever they start
 
+double log2_of(int64_t value) { return std::log2(static_cast<double>(value)); }
+
+int64_t read_cols(std::string_view text) {
+    const auto cols = text::parse_int(text, 1, INT64_MAX / 8);
+    return cols ? *cols : 0;
+}
+
 double log_up_to(double value, double most) { return std::log2(std::clamp(value, 1e-4, most)); }
 
 double rows_distance(const CudaFeatures& a, const CudaFeatures& b) {
@@ -108,37 +115,45 @@ CudaFeatures cuda_features(const Spec& spec, const OperandList& operands, const 
 }
 
 double distance(const CudaFeatures& a, const CudaFeatures& b) {
-    const auto log = [](int64_t value) { return std::log2(static_cast<double>(value)); };
-    return weight.vectors * std::fabs(log(a.vectors()) - log(b.vectors())) +
-           weight.width * std::fabs(log(a.width) - log(b.width)) + rows_distance(a, b) + alignment_distance(a, b) +
-           tensors_distance(a, b) + slices_distance(a, b);
+    return weight.vectors * std::fabs(log2_of(a.vectors()) - log2_of(b.vectors())) +
+           weight.width * std::fabs(log2_of(a.width) - log2_of(b.width)) + rows_distance(a, b) +
+           alignment_distance(a, b) + tensors_distance(a, b) + slices_distance(a, b);
 }
 
 CudaGlance glance(std::string_view spec) {
-    const auto value = [&](std::string_view key) {
-        const size_t at = spec.find(key);
-        return at == spec.npos ? std::string_view() : text::first_word(spec.substr(at + key.size()));
-    };
-    const auto contains = [](std::string_view text, std::string_view part) { return text.find(part) != text.npos; };
-    const auto cols = text::parse_int(value(" cols="), 1, INT64_MAX / 8);
-    const std::string_view x = value(" x="), out = value(" out=");
-    const int64_t bytes = x == "f64" ? 8 : x.empty() || x == "f32" ? 4 : 2;
+    int64_t cols = 0, bytes = 4;
+    bool sums = true, is_mixed = false;
     const bool is_layer = spec.starts_with("layernorm ") || spec.starts_with("rmsnorm ");
-    const bool sums = out.empty() ? !contains(spec, " pass=forward")
-                                  : contains(out, "dgamma") || contains(out, "dbeta") || contains(out, "amax");
+    for (const std::string_view word : text::split(spec.substr(0, spec.find('|')), ' ')) {
+        const size_t equals = word.find('=');
+        if (equals == word.npos) continue;
+        const std::string_view key = word.substr(0, equals), value = word.substr(equals + 1);
+        const auto names = [value](std::string_view output) { return value.find(output) != value.npos; };
+        if (key == "cols") cols = read_cols(value);
+        if (key == "pass") sums = value != "forward";
+        if (key == "out") sums = names("dgamma") || names("dbeta") || names("amax");
+        const auto dtype = parse_dtype(value);
+        if (key == "x" && dtype) bytes = std::max<int64_t>(size_of(*dtype), 2);
+        is_mixed |= dtype && key != "x" && key != "gamma" && key != "beta";
+    }
     using enum CudaGlance::Kind;
-    return {!is_layer ? formula : sums ? has_sums : has_none, std::ilogb((cols ? *cols : 1) * bytes)};
+    const bool tells = is_layer && !is_mixed && cols > 0;
+    return {!is_layer ? formula
+            : sums    ? has_sums
+                      : has_none,
+            tells ? log2_of(divide_up(cols * bytes, 16)) : CudaGlance::unknown};
 }
 
 CudaGlance glance(const CudaFeatures& f) {
     using enum CudaGlance::Kind;
-    return {f.formula != 0 ? formula : f.reduces ? has_sums : has_none, std::ilogb(f.cols * f.element_bytes)};
+    return {f.formula != 0 ? formula : f.reduces ? has_sums : has_none, log2_of(f.vectors())};
 }
 
 double least_distance(const CudaGlance& a, const CudaGlance& b) {
     const bool has_formula = a.kind == CudaGlance::Kind::formula || b.kind == CudaGlance::Kind::formula;
     const double kinds = a.kind == b.kind ? 0 : has_formula ? weight.formula : weight.reduces;
-    return kinds + weight.vectors * std::max(std::abs(a.octave - b.octave) - 1, 0);
+    if (a.log2_vectors == CudaGlance::unknown || b.log2_vectors == CudaGlance::unknown) return kinds;
+    return kinds + weight.vectors * std::fabs(a.log2_vectors - b.log2_vectors);
 }
 
 }  // namespace normjit::schedule

@@ -49,9 +49,9 @@ double distance(const CudaFeatures& a, const CudaFeatures& b);
 /// As much as a look at a problem's text tells, which takes a hundredth of the time of parsing it.
 struct CudaGlance {
     enum class Kind { has_sums, has_none, formula };
+    static constexpr double unknown = -1;
     Kind kind = Kind::has_sums;
-    int octave = 0;  ///< the logarithm of a row's bytes, rounded down
-    auto operator<=>(const CudaGlance&) const = default;
+    double log2_vectors = unknown;  ///< of CudaFeatures::vectors()
 };
 CudaGlance glance(std::string_view spec);
 CudaGlance glance(const CudaFeatures& features);

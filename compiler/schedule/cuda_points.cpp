@@ -9,6 +9,9 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <functional>
+#include <optional>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -46,37 +49,58 @@ struct Near {
     const CudaSchedule& schedule() const { return std::get<CudaSchedule>(point().schedule.device); }
 };
 
-/// Returns the points nearer than `farthest`, the nearest first.
-std::vector<Near> near_points(const PointSet& points, const CudaFeatures& features, const Target& target,
-                              double farthest) {
-    const CudaGlance here = glance(features);
-    std::vector<Near> near;
-    for (const auto& source : points.sources()) {
-        const double of_device = device_distance(source->target.cuda, target.cuda);
-        for (const auto& [there, block] : source->cuda) {
-            if (of_device + least_distance(here, there) >= farthest) continue;
-            for (const auto& point : block.points(source->target)) {
-                const double each = of_device + distance(point.features, features);
-                if (each < farthest) near.push_back({source.get(), &point, each});
+/// Finds the points nearer than `farthest`, the nearest first. A point is parsed once no other can be nearer than it
+/// looks.
+class NearestPoints {
+  public:
+    NearestPoints(const PointSet& points, const CudaFeatures& features, const Target& target, double farthest)
+        : features_(features), farthest_(farthest) {
+        const CudaGlance here = glance(features);
+        for (const auto& source : points.sources()) {
+            const double of_device = device_distance(source->target.cuda, target.cuda);
+            for (const auto& line : source->cuda) {
+                const double least = of_device + least_distance(here, line.glance());
+                if (least < farthest)
+                    waiting_.push_back({least, false, waiting_.size(), source.get(), &line, nullptr, of_device});
             }
         }
+        std::ranges::make_heap(waiting_, std::greater{}, &Waiting::order);
     }
-    std::ranges::stable_sort(near, {}, &Near::distance);
-    return near;
-}
 
-/// Returns at least `count` of the nearest points, if there are so many nearer than `farthest`, the nearest first.
-std::vector<Near> nearest_points(const PointSet& points, const CudaFeatures& features, const Target& target,
-                                 double farthest, size_t count) {
-    double nearest_device = farthest;
-    for (const auto& source : points.sources())
-        nearest_device = std::min(nearest_device, device_distance(source->target.cuda, target.cuda));
-    for (double radius = nearest_device + 1; radius < std::min(farthest, nearest_device + 8); radius += 0.5) {
-        std::vector<Near> near = near_points(points, features, target, radius);
-        if (near.size() >= count) return near;
+    std::optional<Near> next() {
+        while (!waiting_.empty()) {
+            std::ranges::pop_heap(waiting_, std::greater{}, &Waiting::order);
+            Waiting nearest = waiting_.back();
+            waiting_.pop_back();
+            if (nearest.is_parsed) return Near{nearest.source, nearest.found, nearest.distance};
+            nearest.found = nearest.line->parse(nearest.source->target);
+            if (!nearest.found) continue;
+            nearest.distance = nearest.of_device + distance(nearest.found->features, features_);
+            if (nearest.distance >= farthest_) continue;
+            nearest.is_parsed = true;
+            waiting_.push_back(nearest);
+            std::ranges::push_heap(waiting_, std::greater{}, &Waiting::order);
+        }
+        return std::nullopt;
     }
-    return near_points(points, features, target, farthest);
-}
+
+  private:
+    struct Waiting {
+        double distance;  ///< at least, until it is parsed
+        bool is_parsed;
+        size_t number;  ///< in the order of the files, the one added last first
+        const PointSet::Source* source;
+        const PointSet::Source::CudaLine* line;
+        const PointSet::Source::CudaPoint* found;
+        double of_device;
+
+        std::tuple<double, bool, size_t> order() const { return {distance, is_parsed, number}; }
+    };
+
+    const CudaFeatures& features_;
+    const double farthest_;
+    std::vector<Waiting> waiting_;  ///< a heap, the nearest on top
+};
 
 /// Returns the vectors of a row, or of a block's share of it.
 int64_t vectors_of_block(int64_t cols, const CudaSchedule& s) {
@@ -180,13 +204,13 @@ std::vector<CudaFromPoint> find_in_points(const PointSet& points, const CudaFit&
     const Scaling scaled(fit, features);
     struct Found {
         Schedule schedule;
-        const Near* near;
+        Near near;
         double cost;
     };
-    std::vector<Found> found;    // the cheapest first
-    constexpr size_t spare = 3;  // which may not fit
-    const std::vector<Near> near = nearest_points(points, features, target, farthest, count + spare);
-    for (const Near& each : near) {
+    std::vector<Found> found;  // the cheapest first
+    NearestPoints nearest(points, features, target, farthest);
+    while (const std::optional<Near> next = nearest.next()) {
+        const Near& each = *next;
         if (found.size() == count && each.distance >= found.back().cost) break;
         Schedule schedule = scaled(each);
         auto& s = std::get<CudaSchedule>(schedule.device);
@@ -204,14 +228,14 @@ std::vector<CudaFromPoint> find_in_points(const PointSet& points, const CudaFit&
         const auto same = std::ranges::find(found, schedule, &Found::schedule);
         if (same != found.end() && same->cost <= cost) continue;
         if (same != found.end()) found.erase(same);
-        found.insert(std::ranges::upper_bound(found, cost, {}, &Found::cost), {schedule, &each, cost});
+        found.insert(std::ranges::upper_bound(found, cost, {}, &Found::cost), {schedule, each, cost});
         if (found.size() > count) found.pop_back();
     }
     std::vector<CudaFromPoint> schedules;
     for (const Found& each : found) {
-        const PointSet::Source& source = *each.near->source;
+        const PointSet::Source& source = *each.near.source;
         const bool is_alike = device_distance(source.target.cuda, target.cuda) == 0;
-        schedules.push_back({each.schedule, &source, &each.near->point(), each.near->distance, is_alike});
+        schedules.push_back({each.schedule, &source, &each.near.point(), each.near.distance, is_alike});
     }
     return schedules;
 }

@@ -125,7 +125,7 @@ PointSet::Source::Source(std::string called, std::string of) : name(std::move(ca
         line = text::trim(line);
         if (line.empty() || line.front() == '#') continue;
         if (has_target) {
-            cuda[schedule::glance(line)].add(line);
+            cuda.emplace_back(line);
         } else if (text::first_word(line) == device_word) {
             device = text::trim(line.substr(device_word.size()));
         } else if (text::first_word(line) == target_word) {
@@ -137,19 +137,17 @@ PointSet::Source::Source(std::string called, std::string of) : name(std::move(ca
     }
 }
 
-const std::vector<PointSet::Source::CudaPoint>& PointSet::Source::CudaBlock::points(const Target& target) const {
-    if (const auto* points = points_.load()) return *points;
-    auto parsed = std::make_unique<std::vector<CudaPoint>>();
-    for (const std::string_view line : lines_) {
-        auto point = parse_point(line, target);
-        if (!point.ok()) continue;  // of a file that was made in memory
-        const Spec spec = kernel_spec(point->spec);
-        const int64_t most = schedule::cuda_row_groups(spec, target, std::get<CudaSchedule>(point->schedule.device));
-        parsed->push_back({*std::move(point), schedule::cuda_features(spec, OperandList(spec), target), most});
-    }
-    const std::vector<CudaPoint>* others = nullptr;
-    if (points_.compare_exchange_strong(others, parsed.get())) return *parsed.release();
-    return *others;  // which another thread parsed meanwhile
+const PointSet::Source::CudaPoint* PointSet::Source::CudaLine::parse(const Target& target) const {
+    if (const auto* parsed = parsed_.load()) return parsed;
+    auto point = parse_point(line_, target);
+    if (!point.ok()) return nullptr;
+    const Spec spec = kernel_spec(point->spec);
+    const int64_t most = schedule::cuda_row_groups(spec, target, std::get<CudaSchedule>(point->schedule.device));
+    auto parsed =
+        std::make_unique<CudaPoint>(*std::move(point), schedule::cuda_features(spec, OperandList(spec), target), most);
+    const CudaPoint* others = nullptr;
+    if (parsed_.compare_exchange_strong(others, parsed.get())) return parsed.release();
+    return others;  // which another thread parsed meanwhile
 }
 
 void PointSet::add(const PointFile& file, std::string source) {

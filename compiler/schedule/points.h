@@ -8,11 +8,10 @@
 
 #include <atomic>
 #include <cstdint>
-#include <map>
+#include <deque>
 #include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
 namespace normjit {
 
@@ -27,26 +26,28 @@ struct PointSet::Source {
         schedule::CudaFeatures features;
         int64_t most_groups;  ///< how many row groups of its schedule run at once
     };
-    /// The points that look alike at a glance. Any thread may ask for them.
-    class CudaBlock {
+    /// The line of a point, which is parsed when a search comes near it. Any thread may ask for that.
+    class CudaLine {
       public:
-        CudaBlock() = default;
-        ~CudaBlock() { delete points_.load(); }
-        CudaBlock(const CudaBlock&) = delete;
-        CudaBlock& operator=(const CudaBlock&) = delete;
+        explicit CudaLine(std::string_view line) : glance_(schedule::glance(line)), line_(line) {}
+        ~CudaLine() { delete parsed_.load(); }
+        CudaLine(const CudaLine&) = delete;
+        CudaLine& operator=(const CudaLine&) = delete;
 
-        void add(std::string_view line) { lines_.push_back(line); }
-        const std::vector<CudaPoint>& points(const Target& target) const;
+        const schedule::CudaGlance& glance() const { return glance_; }
+        /// Returns nothing for a line that is no point, in a file that was made in memory.
+        const CudaPoint* parse(const Target& target) const;
 
       private:
-        std::vector<std::string_view> lines_;
-        mutable std::atomic<const std::vector<CudaPoint>*> points_ = nullptr;
+        const schedule::CudaGlance glance_;
+        const std::string_view line_;
+        mutable std::atomic<const CudaPoint*> parsed_ = nullptr;
     };
     const std::string name;  ///< "h100.txt"
     const std::string text;
     std::string device;  ///< "NVIDIA H100 80GB HBM3"
     Target target;
-    std::map<schedule::CudaGlance, CudaBlock> cuda;  ///< empty if the device is no GPU
+    std::deque<CudaLine> cuda;  ///< empty if the device is no GPU
 };
 
 namespace schedule {
