@@ -111,7 +111,8 @@ class Differentiation {
             case Op::like:
                 return add(a, adjoint);
             case Op::partner:
-                return propagate_partner(a, adjoint);
+            case Op::neighbour:
+                return propagate_exchange(value.op, a, adjoint);
             case Op::min:
                 return share(a, b, -1, adjoint);
             case Op::max:
@@ -156,12 +157,12 @@ class Differentiation {
         return add(a, adjoint * of_value(is_largest.id) * power(*share.begin(), -1));
     }
 
-    /// An element is its partner's partner. What is the same in all columns is its own.
-    Status propagate_partner(ValueId a, const Sum& adjoint) {
+    /// Of partner() and neighbour(), each of which undoes itself. What is the same in all columns is its own partner.
+    Status propagate_exchange(Op op, ValueId a, const Sum& adjoint) {
         const Expr value = writer_.write(adjoint);
         const Shape shape = builder_.function()[value.id].shape;
         if (ir::join(shape, Shape::cols) != shape) return add(a, adjoint);
-        return add(a, of_value(builder_.apply(Op::partner, value).id));
+        return add(a, of_value(builder_.apply(op, value).id));
     }
 
     Status propagate_function(ValueId id, const Sum& adjoint) {

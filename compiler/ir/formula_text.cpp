@@ -154,8 +154,10 @@ class FormulaParser final : SignatureParser {
             return error_at(notation, fmt::format("'{}' is for the compiler, a part of functions", notation.text));
         const bool reduces = std::ranges::find(reductions, notation.text) != std::end(reductions);
         const bool has_columns = join(function_[a].shape, Shape::cols) == function_[a].shape;
-        if (notation.text == info(Op::partner).notation && !has_columns)
-            return error_at(notation, fmt::format("partner of {}; must have columns", text(function_[a].shape)));
+        if ((notation.text == info(Op::partner).notation || notation.text == info(Op::neighbour).notation) &&
+            !has_columns)
+            return error_at(notation,
+                            fmt::format("{} of {}; must have columns", notation.text, text(function_[a].shape)));
         if (reduces && function_[a].shape != Shape::matrix)
             return error_at(notation,
                             fmt::format("{} of {}; must be of [M,N]", notation.text, text(function_[a].shape)));

@@ -57,6 +57,10 @@ PerValue<bool> compared_with_largest(const Function& function) {
     return compared;
 }
 
+bool has_op(const Function& function, Op op) {
+    return std::ranges::any_of(function.values, [&](const Value& value) { return value.op == op; });
+}
+
 void drop_unused(Function& function) {
     PerValue<bool> needed(function.values.size());
     for (const Output& output : function.outputs) needed[output.value] = true;

@@ -134,6 +134,9 @@ void mark_needed(const Function& function, PerValue<bool>& needed, const ReadsOn
 /// bits in every sweep, or no element equals the largest.
 PerValue<bool> compared_with_largest(const Function& function);
 
+/// True if a value is the result of this op.
+bool has_op(const Function& function, Op op);
+
 /// Drops every value that no output needs. The others keep their order.
 void drop_unused(Function& function);
 

@@ -17,6 +17,10 @@ namespace normjit::passes {
 /// Folds constants, and drops + 0, - 0, * 1 and / 1.
 ir::Function fold_constants(const ir::Function& function);
 
+/// Makes each neighbour() one of an input: an element-wise operation on neighbours is the neighbour of its result. For GPUs,
+/// where a thread has an input's vector but computes its elements one by one. CPUs exchange the lanes of a register.
+ir::Function take_neighbours_of_inputs(const ir::Function& function);
+
 /// Moves [M] factors out of row means, and in products of the last sweep to where they cost the fewest operations per
 /// element. For CPUs, whose arithmetic units can be busier than memory; on GPUs they are not.
 ir::Function regroup_row_factors(const ir::Function& function);
@@ -46,7 +50,7 @@ ir::Function assign_sweeps(const ir::Function& function);
 struct Pass {
     std::string_view name;
     ir::Function (*run)(const ir::Function&);
-    bool cpu_only = false;
+    bool on_cpus = true, on_gpus = true;
 };
 
 /// Returns the passes in their order.

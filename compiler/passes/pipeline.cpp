@@ -10,9 +10,10 @@ namespace {
 
 constexpr Pass table[] = {
     {.name = "fold_constants", .run = fold_constants},
-    {.name = "regroup_row_factors", .run = regroup_row_factors, .cpu_only = true},
+    {.name = "regroup_row_factors", .run = regroup_row_factors, .on_gpus = false},
+    {.name = "take_neighbours_of_inputs", .run = take_neighbours_of_inputs, .on_cpus = false},
     {.name = "expand_gates", .run = expand_gates},
-    {.name = "expand_functions", .run = expand_functions, .cpu_only = true},
+    {.name = "expand_functions", .run = expand_functions, .on_gpus = false},
     {.name = "merge_common", .run = merge_common},
     {.name = "remove_dead", .run = remove_dead},
     {.name = "split_reductions", .run = split_reductions},
@@ -26,7 +27,7 @@ std::span<const Pass> pipeline() { return table; }
 Expected<ir::Function> run_pipeline(ir::Function function, const Target& target, std::string_view last) {
     NORMJIT_RETURN_IF_ERROR(ir::verify(function));
     for (const Pass& pass : table) {
-        if (!pass.cpu_only || target.isa != Isa::cuda) function = pass.run(function);
+        if (target.is_cuda() ? pass.on_gpus : pass.on_cpus) function = pass.run(function);
         if (const Status status = ir::verify(function); !status.ok()) {
             return failed(fmt::format("after pass {}: {}", pass.name, status.message()));
         }

@@ -85,16 +85,22 @@ int64_t register_limit(int64_t threads, int64_t blocks_per_sm) {
 }
 
 /// Returns the schedule for data that is aligned only to its elements: loads of single elements into registers, up to 8
-/// elements of a row in a thread. Rows that a cluster then cannot hold take the two-pass form.
+/// elements of a row in a thread. Rows that a cluster then cannot hold take the two-pass form. With neighbours it loads
+/// pairs.
 CudaSchedule unaligned_schedule(const Spec& spec, const Target& target) {
     constexpr int elements = 8, usual_threads = 256, warp = 32;
     const int most_threads = spec.compute() == DType::f64 ? 384 : 512;  // 168 and 128 registers for a thread
     CudaSchedule s;
+    s.vector_width = cuda_least_width(spec);
     const int most_cluster = largest_cluster(target);
     while (s.cluster < most_cluster && spec.cols > int64_t{elements} * most_threads * s.cluster) s.cluster *= 2;
     const int64_t threads = divide_up(divide_up(spec.cols, s.cluster), elements);
     if (threads > most_threads) {
-        return {.form = CudaForm::two_pass, .threads_per_row = usual_threads, .blocks_per_sm = 4, .pipeline_depth = 2};
+        return {.form = CudaForm::two_pass,
+                .threads_per_row = usual_threads,
+                .blocks_per_sm = 4,
+                .vector_width = s.vector_width,
+                .pipeline_depth = 2};
     }
     s.threads_per_row = static_cast<int>(round_up(threads, warp));
     if (threads < warp) s.threads_per_row = static_cast<int>(std::bit_ceil(static_cast<uint64_t>(threads)));
@@ -230,6 +236,8 @@ int largest_cluster(const Target& target) {
     return target.cuda.sm >= 120 ? 8 : 16;
 }
 
+int cuda_least_width(const Spec& spec) { return spec.has_neighbours() ? 2 : 1; }
+
 int64_t vectors_of_row(int64_t cols, int width) { return divide_up(cols + (cols % width != 0 ? width - 1 : 0), width); }
 
 PlannedPath measure_cuda(const Spec& spec, const OperandList& operands, int row_sums, int64_t kept_elements,
@@ -272,7 +280,8 @@ CudaPlan make_cuda(const Plan& plan) {
         planned.keeps_elements = has_room_for_elements(planned);
     };
     add("", main);
-    if (main.vector_width > 1 && !plan.spec.invariant) add("_unaligned", unaligned_schedule(plan.spec, plan.target));
+    if (main.vector_width > cuda_least_width(plan.spec) && !plan.spec.invariant)
+        add("_unaligned", unaligned_schedule(plan.spec, plan.target));
     const auto has_rows_form = [](const PlannedPath& planned) { return planned.schedule.form == CudaForm::rows; };
     cuda.one_group = plan.schedule.row_groups == 1 && !plan.epilogue.stores.empty() && plan.epilogue.scalars.empty() &&
                      !plan.spec.has_per_slice() && !plan.operands.has_sums_of_runs() &&

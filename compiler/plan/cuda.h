@@ -11,6 +11,9 @@ namespace normjit::plan {
 /// Returns the blocks of the largest cluster to plan for. Only data center parts run more than 8.
 int largest_cluster(const Target& target);
 
+/// Returns the fewest elements of a vector: with neighbours a thread has both columns of a pair.
+int cuda_least_width(const Spec& spec);
+
 /// Returns how many vectors a row touches, at the worst start if the vectors do not divide it.
 int64_t vectors_of_row(int64_t cols, int width);
 

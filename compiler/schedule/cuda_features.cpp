@@ -104,7 +104,7 @@ CudaFeatures cuda_features(const Spec& spec, const OperandList& operands, const 
     features.width = static_cast<int>(16 / std::max<int64_t>(bytes.least, 2));
     features.alignment = features.width;
     while (spec.cols % features.alignment != 0) features.alignment /= 2;
-    features.can_shift = bytes.are_alike && !spec.invariant;
+    features.can_shift = bytes.are_alike && !spec.invariant && !spec.has_neighbours();
     features.matrices_read = static_cast<int>(operands.matrices().size());
     features.matrices_written = static_cast<int>(operands.matrix_outputs().size());
     features.columns_read = static_cast<int>(operands.columns().size());

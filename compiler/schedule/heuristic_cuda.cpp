@@ -259,7 +259,7 @@ class Search {
                        .pipeline_depth = 2};
         while (s.blocks_per_sm > 1 && !fit_.is_comfortable(s)) --s.blocks_per_sm;
         while (s.pipeline_depth > 1 && !fit_.is_comfortable(s)) --s.pipeline_depth;
-        while (s.vector_width > 1 && !fit_.is_comfortable(s)) s.vector_width /= 2;
+        while (s.vector_width > plan::cuda_least_width(spec_) && !fit_.is_comfortable(s)) s.vector_width /= 2;
         return s;
     }
 

@@ -306,7 +306,7 @@ class FormulaReader {
     /// Takes inputs that no output depends on out of the spec; they are still described by the formula.
     Status drop_unread() {
         NORMJIT_TRY(const ir::Function function, function_of(spec_));
-        if (has_partners(function)) NORMJIT_RETURN_IF_ERROR(use_partners());
+        NORMJIT_RETURN_IF_ERROR(use_other_columns(function));
         NORMJIT_RETURN_IF_ERROR(check_sums_beside_runs(spec_, function));
         PerTensor<bool> is_read;
         for (const ir::Value& value : function.values) is_read[value.tensor] |= value.op == ir::Op::input;
@@ -319,27 +319,17 @@ class FormulaReader {
         return reads_matrix ? Status() : invalid_argument("spec: formula: no output depends on a matrix [M,N]");
     }
 
-    Status use_partners() {
-        if (spec_.cols % 2 != 0)
+    /// Checks what partner() and neighbour() need, and notes that they are there.
+    Status use_other_columns(const ir::Function& function) {
+        formula_.has_partners = has_op(function, ir::Op::partner);
+        formula_.has_neighbours = has_op(function, ir::Op::neighbour);
+        const bool has_both = formula_.has_partners && formula_.has_neighbours;
+        if (formula_.has_partners && spec_.cols % 2 != 0)
             return fields_.error("cols", "partner(), the element half a row away, needs an even number");
-        size_t needed = 0;
-        for (const auto& tensor : formula_.tensors.values) {
-            const Axes axes = tensor ? tensor->axes : Axes{};
-            const bool is_given = tensor && !tensor->is_output;
-            if (is_given && axes.column && !is_one_run(axes, spec_.cols) && spec_.cols / 2 % axes.run != 0)
-                return invalid_argument(
-                    fmt::format("spec: formula: {}: a run of {} columns lies in both halves of a row of {}, which goes "
-                                "with no partner()",
-                                tensor->name, axes.run, spec_.cols));
-            needed += !tensor ? 0 : axes.column && !is_one_run(axes, spec_.cols) ? 2 : 1;
-        }
-        if (needed > tensor_count)
-            return invalid_argument(
-                fmt::format("spec: formula: with partner() each tensor with columns counts as two; "
-                            "these are {}, at most {} are allowed",
-                            needed, tensor_count));
-        formula_.has_partners = true;
-        return {};
+        if (formula_.has_neighbours && spec_.cols % (has_both ? 4 : 2) != 0)
+            return fields_.error("cols", has_both ? "neighbour() beside partner() needs a multiple of 4"
+                                                  : "neighbour(), the other element of a pair, needs an even number");
+        return formula_.has_partners ? check_halves(formula_, spec_.cols) : Status();
     }
 
     const FormulaSource& source_;

@@ -21,6 +21,9 @@ using ir::Expr;
 using ir::Op;
 using ir::ValueId;
 
+/// True if all columns share an element. Both halves then do, and one tensor serves them.
+bool is_one_run(const Axes& axes, int64_t cols) { return axes.is_columns() && axes.run == cols; }
+
 /// A value in the two halves of a row. Both are the same for a value without columns.
 struct Halves {
     Expr first, second;
@@ -131,10 +134,23 @@ Formula formula_of_halves(const Spec& whole) {
 
 }  // namespace
 
-bool is_one_run(const Axes& axes, int64_t cols) { return axes.is_columns() && axes.run == cols; }
-
-bool has_partners(const ir::Function& function) {
-    return std::ranges::any_of(function.values, [](const ir::Value& value) { return value.op == Op::partner; });
+Status check_halves(const Formula& formula, int64_t cols) {
+    size_t needed = 0;
+    for (const auto& tensor : formula.tensors.values) {
+        if (!tensor) continue;
+        const bool has_two = tensor->axes.column && !is_one_run(tensor->axes, cols);
+        if (has_two && !tensor->is_output && cols / 2 % tensor->axes.run != 0)
+            return invalid_argument(
+                fmt::format("spec: formula: {}: a run of {} columns lies in both halves of a row of {}, which goes "
+                            "with no partner()",
+                            tensor->name, tensor->axes.run, cols));
+        needed += has_two ? 2 : 1;
+    }
+    if (needed <= tensor_count) return {};
+    return invalid_argument(fmt::format(
+        "spec: formula: with partner() each tensor with columns counts as two; these are {}, at most {} are "
+        "allowed",
+        needed, tensor_count));
 }
 
 ir::Function in_halves(const ir::Function& whole, const Spec& spec, ir::Function declared) {

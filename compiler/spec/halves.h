@@ -8,11 +8,8 @@
 
 namespace normjit {
 
-/// True if a value is partner() of another.
-bool has_partners(const ir::Function& function);
-
-/// True if all of several columns share an element. Both halves then do, and one tensor serves them.
-bool is_one_run(const Axes& axes, int64_t cols);
+/// Checks that the tensors of whole rows can be those of two halves, of which there are not too many.
+Status check_halves(const Formula& formula, int64_t cols);
 
 /// Returns the function of whole rows as one of their halves, without partner(). `spec` is that of the kernel, whose
 /// tensors `declared` declares.

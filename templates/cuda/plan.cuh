@@ -18,6 +18,7 @@
 //   matrices_read, columns_read   per sweep, a bit for each operand that it reads (what is kept is read once)
 //   dependents                whether launches overlap
 //   epilogue                  whether a column output is more than its sum
+//   neighbours                whether elements are computed from those of the other columns of their pairs
 //   one_group                 whether one row group takes all rows and writes the column outputs: no final reduce
 //   sliced, per_slice         whether there are slices, and column tensors with a row for each
 //   matrices_shared           a bit for each of Matrices that all slices share
@@ -30,7 +31,8 @@
 // and, as generated code:
 //   Row                                        the values of one row (inputs and results of reductions)
 //   begin(row, inputs)                         from the row inputs
-//   element(Index<sweep>, row, m, c, values)   one element: m of the matrices, c of the columns; fills values.sum,
+//   element(Index<sweep>, row, m, c, values)   one element: m of the matrices, c of the columns, and with `neighbours`
+//                                              as many of the pair's other column after them; fills values.sum,
 //                                              .column, .scalar, .output; and .kept in a sweep that computes one, or
 //                                              reads it from there in later ones with `keeps`
 //   reduced(Index<level>, row, sum)            from the sums of one level
@@ -136,6 +138,23 @@ struct Places {
 // launches that share one only lose time.
 __device__ uint32 progress_counters[NORMJIT_PROGRESS_SLOTS];
 NORMJIT_DEVICE uint32* progress_of(const Arguments& a) { return progress_counters + a.progress_slot; }
+
+// Returns the size of an array that has, with neighbours, an element of the pair's other column after each count.
+template <class P>
+constexpr int with_neighbours(int count) {
+    return P::neighbours ? 2 * count : count;
+}
+// Takes element e of vectors, then those of its neighbours.
+template <class P, int count, int width>
+NORMJIT_DEVICE void take_element(const typename P::Math (&of)[count][width], int e, typename P::Math* to) {
+#pragma unroll
+    for (int i = 0; i < count; i++) to[i] = of[i][e];
+    if constexpr (P::neighbours) {
+        static_assert(width % 2 == 0, "a vector has whole pairs of columns");
+#pragma unroll
+        for (int i = 0; i < count; i++) to[count + i] = of[i][e ^ 1];
+    }
+}
 
 enum class Staging { registers, async, bulk };
 enum class Memory { registers, shared, global };

@@ -185,11 +185,9 @@ struct RowKernel {
         unroll<0, columns>([&](auto i) { fetch_column<i.value, level>(v, c[i.value]); });
 #pragma unroll
         for (int e = 0; e < width; e++) {
-            Math me[matrices], ce[at_least(columns, 1)];
-#pragma unroll
-            for (int i = 0; i < matrices; i++) me[i] = m[i][e];
-#pragma unroll
-            for (int i = 0; i < columns; i++) ce[i] = c[i][e];
+            Math me[with_neighbours<P>(matrices)], ce[at_least(with_neighbours<P>(columns), 1)];
+            take_element<P>(m, e, me);
+            if constexpr (columns > 0) take_element<P>(c, e, ce);
             ValuesOf<P> values;
             if constexpr (P::keeps_elements) {
 #pragma unroll

@@ -79,11 +79,9 @@ struct Stream {
         });
 #pragma unroll
         for (int e = 0; e < width; e++) {
-            Math me[matrices], ce[at_least(columns, 1)];
-#pragma unroll
-            for (int i = 0; i < matrices; i++) me[i] = m[i][e];
-#pragma unroll
-            for (int i = 0; i < columns; i++) ce[i] = c.value[i][e];
+            Math me[with_neighbours<P>(matrices)], ce[at_least(with_neighbours<P>(columns), 1)];
+            take_element<P>(m, e, me);
+            if constexpr (columns > 0) take_element<P>(c.value, e, ce);
             f(e, me, ce);
         }
     }

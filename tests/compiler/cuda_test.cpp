@@ -155,6 +155,30 @@ TEST_CASE("paths of a plan") {
     }
 }
 
+TEST_CASE("with neighbours a thread has both columns of a pair, however the data is aligned") {
+    const char* spec = "norm f(x[M,N]) -> y[M,N] { y = x * neighbour(x) } pass=forward cols=1010 x=bf16";
+    CHECK(reason(spec, "cuda threads_per_row=256 vector_width=1") ==
+          "schedule: vector_width=1: neighbour() needs an even one that divides cols=1010");
+    CHECK(reason(spec, "cuda threads_per_row=128 rows_per_block=4 vector_width=8 staging=async") ==
+          "schedule: vector_width=8: neighbour() needs an even one that divides cols=1010");
+    CHECK(reason(spec, "cuda threads_per_row=256 vector_width=2") == "");
+    for (const char* target : all_targets) {
+        for (const int64_t cols : {2, 6, 128, 1010, 4096, 70002, 300000}) {
+            for (const char* type : {"bf16", "f32", "f64", "e4m3"}) {
+                for (const char* pass : {"forward", "backward", "forward invariant=1"}) {
+                    const Spec each = *parse_spec(
+                        fmt::format("qk_norm_rope_interleaved cols={} slices=4 x={} pass={}", cols, type, pass));
+                    CAPTURE(to_text(each));
+                    const plan::Plan plan = plan_of(each, *parse_target(target));
+                    CHECK(legality(each, plan.schedule, plan.target).message() == "");
+                    const int last = plan.cuda().paths.back().path.vector_width;
+                    CHECK((last == 2 || (each.invariant && last % 2 == 0)));
+                }
+            }
+        }
+    }
+}
+
 TEST_CASE("rows that start anywhere in a vector") {
     const char* spec = "layernorm cols=1001 x=bf16";
     const std::string schedule = "cuda threads_per_row=128 rows_per_block=4 vector_width=8 staging=";

@@ -90,6 +90,12 @@ Matrix sum_over(const Matrix& a, bool rows) {
     return sums;
 }
 
+Matrix neighbours_of(const Matrix& a) {
+    Matrix result{};
+    for (size_t i = 0; i < result.size(); ++i) result[i] = a[i ^ 1];
+    return result;
+}
+
 std::vector<Matrix> evaluate(const ir::Function& function, const Inputs& inputs) {
     std::vector<Matrix> values;
     for (const ir::Value& value : function.values) {
@@ -101,7 +107,9 @@ std::vector<Matrix> evaluate(const ir::Function& function, const Inputs& inputs)
         } else {
             const Matrix& a = values[static_cast<size_t>(value.operands[0])];
             const Matrix& b = value.operand_count() == 2 ? values[static_cast<size_t>(value.operands[1])] : a;
-            if (value.op == Op::row_mean || value.op == Op::col_sum) {
+            if (value.op == Op::neighbour) {
+                result = neighbours_of(a);
+            } else if (value.op == Op::row_mean || value.op == Op::col_sum) {
                 result = sum_over(a, value.op == Op::col_sum);
                 for (double& sum : result) sum /= value.op == Op::row_mean ? N : 1;
             } else {
@@ -275,6 +283,15 @@ TEST_CASE("the gradients of a quotient are 0 where the divisor is 0, and finite 
                  &db = derived[static_cast<size_t>((*gradients)[1].id)];
     CHECK((da[0] == 4 && da[1] == 0));
     CHECK((db[0] == -6 && db[1] == 0));
+}
+
+TEST_CASE("gradients of neighbours are neighbours") {
+    test::Random random(test::seed());
+    const auto neighbour = [](Expr a) { return a.builder->apply(Op::neighbour, a); };
+    const auto gamma = [](ir::Builder& b) { return b.input(Tensor::gamma); };
+    check_gradients(random, [&](ir::Builder& b) { return neighbour(x(b) * gamma(b)) * x(b); });
+    check_gradients(random, [&](ir::Builder& b) { return neighbour(gamma(b)) * x(b) + neighbour(gamma(b) * 2); });
+    check_gradients(random, [&](ir::Builder& b) { return neighbour(x(b) - row_mean(x(b) * neighbour(x(b)))); });
 }
 
 TEST_CASE("equal operands of a maximum or minimum share its gradient") {

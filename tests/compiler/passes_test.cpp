@@ -109,6 +109,28 @@ bool calls(const std::string& text, std::string_view function) {
 
 }  // namespace
 
+TEST_CASE("GPUs take the neighbours of inputs, CPUs those of any value") {
+    const Spec spec = *parse_spec(
+        "norm f(x[M,N], g[N], r[M]) -> y[M,N], s[N] { q = x * r * g; y = neighbour(q) * x + neighbour(neighbour(x)); "
+        "s = neighbour(col_sum(q)) } pass=forward cols=8 out=y,s");
+    const auto text = [&](const char* target) {
+        return ir::print(*passes::run_pipeline(frontend::build(spec), *parse_target(target), "remove_dead"));
+    };
+    const std::string tensors =
+        "norm cols=8 compute=f32\n"
+        "  in  x: f32[M,N], r: f32[M], g: f32[N]\n";
+    CHECK(text("sm_90") == tensors +
+                               "  t6 = neighbour(x) * r * neighbour(g)\n"
+                               "  y  = t6 * x + x\n"
+                               "  s  = col_sum(t6)\n"
+                               "  out y: f32[M,N], s: f32[N]\n");
+    CHECK(text("x86-64-avx512") == tensors +
+                                       "  q = x * r * g\n"
+                                       "  y = neighbour(q) * x + neighbour(neighbour(x))\n"
+                                       "  s = neighbour(col_sum(q))\n"
+                                       "  out y: f32[M,N], s: f32[N]\n");
+}
+
 TEST_CASE("every pass keeps what the outputs are, and they are the reference's") {
     test::Random random(test::seed());
     for (int64_t i = 0; i < test::rounds(200); ++i) {

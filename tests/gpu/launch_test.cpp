@@ -246,6 +246,28 @@ TEST_CASE("less aligned data takes the unaligned path, unused data does not coun
     CHECK(launched() == Names{"rows"});
 }
 
+TEST_CASE("with neighbours data that is not aligned for pairs of columns is refused") {
+    fake_driver();
+    const Kernel kernel = fake_kernel(
+        fake_engine(), "norm f(x[M,N]) -> y[M,N] { y = x * neighbour(x) } pass=forward cols=4096 x=bf16 y=f32",
+        "cuda row_groups=99 threads_per_row=256 vector_width=8");
+    Arguments arguments = fake_arguments(kernel, 50);
+    check_launch(kernel, arguments);
+    CHECK(launched() == Names{"rows"});
+    arguments[Tensor::x].data = moved(Tensor::x, 4), arguments[Tensor::y].row_stride = 4098;
+    check_launch(kernel, arguments);
+    CHECK(launched().back() == "rows_unaligned");
+    arguments[Tensor::y].row_stride = 4097;
+    CHECK(
+        kernel.launch(arguments).message() ==
+        "launch: y: with neighbour() its address and row stride in bytes must be multiples of 8; the columns of a pair "
+        "are loaded together");
+    arguments[Tensor::x].data = moved(Tensor::x, 2);
+    CHECK(kernel.launch(arguments).message().starts_with("launch: x: with neighbour() its address and row stride"));
+    arguments.rows = 0;
+    CHECK(kernel.launch(arguments).ok());
+}
+
 TEST_CASE("without rows there is only the final reduce, of no groups") {
     const FakeCuda& fake = fake_driver();
     const Kernel kernel = fake_kernel(fake_engine(), row_spec, row_schedule);

@@ -21,7 +21,7 @@ class FormulaText {
     std::string run() {
         const bool has_gate = random_.chance(50), has_rows = random_.chance(25), has_scale = random_.chance(60);
         const bool has_slices = random_.chance(25), is_shared = has_slices && random_.chance(60);
-        has_partners_ = random_.chance(25);
+        has_partners_ = random_.chance(25), has_neighbours_ = random_.chance(25);
         const std::string rows = has_slices ? "S,M" : "M";
         std::string inputs = fmt::format("x[{},N]", rows);
         matrices_ = {"x"};
@@ -87,6 +87,11 @@ class FormulaText {
             }
             case 7:
                 if (has_partners_ && random_.chance(60)) return add(matrices_, fmt::format("partner({}) * 0.75", a));
+                if (has_neighbours_ && random_.chance(60))
+                    return add(matrices_,
+                               fmt::format("neighbour({}) * 0.75", random_.chance(30) && !columns_.empty()
+                                                                       ? fmt::format("{} + {}", a, any(columns_))
+                                                                       : a));
                 return add(matrices_, fmt::format("{}({}) * 0.5", random_.pick(smooth_functions), a));
             case 8:
                 if (random_.chance(30))
@@ -102,7 +107,7 @@ class FormulaText {
     Random& random_;
     std::vector<std::string> matrices_, rows_, columns_;
     std::string body_;
-    bool has_partners_ = false;
+    bool has_partners_ = false, has_neighbours_ = false;
     int count_ = 0;
 };
 
@@ -130,11 +135,11 @@ Expected<Spec> random_formula_spec(Random& random, const SpecLimits& limits) {
     if (text == "dynamic_tanh") text += fmt::format(" alpha={}", random.pick({0.5, 1.25}));
     const std::string whole(library_formula(text).value_or(text));
     const bool has_partners = whole.find("partner") != std::string::npos;
-    text += fmt::format(" pass={} cols={}", random.chance(40) ? "forward" : "backward",
-                        has_partners ? 2 * drawn.cols : drawn.cols);
-    const int64_t of_row = has_partners && random.chance(20) ? 2 : 1;  // a run lies in one half, or is the whole row
+    const int64_t multiple = (has_partners ? 2 : 1) * (whole.find("neighbour") != std::string::npos ? 2 : 1);
+    text += fmt::format(" pass={} cols={}", random.chance(40) ? "forward" : "backward", multiple * drawn.cols);
+    // A run lies in one half, or is the whole row.
     if (whole.find("/R]") != std::string::npos)
-        text += fmt::format(" R={}", of_row == 2 ? 2 * drawn.cols : random_divisor(random, drawn.cols));
+        text += fmt::format(" R={}", random.chance(20) ? multiple * drawn.cols : random_divisor(random, drawn.cols));
     if (drawn.rows) text += fmt::format(" rows={}", *drawn.rows);
     if (drawn.has_slices()) text += drawn.slices ? fmt::format(" slices={}", *drawn.slices) : " slices=any";
     const bool wide = random.chance(10);

@@ -13,7 +13,7 @@ namespace {
 template <class Real>
 class FormulaComputation : FormulaRows<Real> {
     using Rows = FormulaRows<Real>;
-    using Rows::at, Rows::axes, Rows::evaluate, Rows::offset, Rows::partner_of, Rows::row_of, Rows::value,
+    using Rows::at, Rows::axes, Rows::column_of, Rows::evaluate, Rows::offset, Rows::row_of, Rows::value,
         Rows::value_of, Rows::with_headroom;
     using Rows::spec_, Rows::inputs_, Rows::program_, Rows::made_, Rows::cols_, Rows::slice_, Rows::row_, Rows::values_;
 
@@ -171,10 +171,11 @@ class FormulaComputation : FormulaRows<Real> {
             }
             case Kind::like:
                 return send(id, a, cols, [](const Number& g, size_t) { return g; });
-            case Kind::partner: {
+            case Kind::partner:
+            case Kind::neighbour: {
                 const Numbers& adjoint = adjoints_[id];
                 return send(id, a, true, [&](const Number&, size_t j) {
-                    return adjoint.size() == 1 ? adjoint[0] : adjoint[partner_of(j)];
+                    return adjoint.size() == 1 ? adjoint[0] : adjoint[column_of(operation.kind, j)];
                 });
             }
             case Kind::detach:

@@ -63,6 +63,7 @@ Bounded<Real> element(const Operation& operation, const Function<Real>* function
         case Kind::detach:
             return a;
         case Kind::partner:
+        case Kind::neighbour:
             return a;
         case Kind::round_bf16:
             return rounded_by<Real>(DType::bf16, a);

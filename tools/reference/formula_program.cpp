@@ -25,6 +25,7 @@ Kind kind_of(const std::string& what) {
         {"compare", Kind::compare},
         {"like", Kind::like},
         {"partner", Kind::partner},
+        {"neighbour", Kind::neighbour},
         {"round_bf16", Kind::round_bf16},
         {"round_f16", Kind::round_f16},
         {"row_mean", Kind::row_mean},

@@ -23,6 +23,7 @@ enum class Kind {
     compare,
     like,
     partner,
+    neighbour,
     round_bf16,
     round_f16,
     row_mean,

@@ -84,8 +84,7 @@ class FormulaRows {
         const Function<Real>* function =
             operation.kind == Kind::function ? find_function<Real>(operation.what) : nullptr;
         for (size_t j = 0; j < result.size(); ++j) {
-            const bool is_partner = operation.kind == Kind::partner;
-            const Number& a = at(operation.operands[0], is_partner ? partner_of(j) : j);
+            const Number& a = at(operation.operands[0], column_of(operation.kind, j));
             result[j] = with_headroom(element(operation, function, a, at(operation.operands.back(), j)));
         }
         return result;
@@ -111,7 +110,11 @@ class FormulaRows {
         }
         return {largest.value, std::max(most - largest.value, largest.value - least)};
     }
-    size_t partner_of(size_t j) const { return (j + cols_ / 2) % cols_; }
+    /// Returns the column whose element is this one of partner() or neighbour(); the same one for other operations.
+    size_t column_of(Kind kind, size_t j) const {
+        if (kind == Kind::partner) return (j + cols_ / 2) % cols_;
+        return kind == Kind::neighbour ? j ^ 1 : j;
+    }
 
     Number row_mean(int of) const {
         Sum<Real> sum;

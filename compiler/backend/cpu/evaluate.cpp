@@ -50,6 +50,8 @@ class Evaluation {
         Unit made = take_result(dying);
         if (op.instruction == Instruction::load) {
             made = load(made, op.result);
+        } else if (op.instruction == Instruction::neighbour && around_.vectors == 2) {
+            made = exchanged(made, in[0], !dying.empty());
         } else if (op.instruction == Instruction::restore) {
             for (size_t i = 0; i < unit_vectors(); ++i) made.vectors[i] = m_.read(made.vectors[i], saved(op, i));
         } else {
@@ -60,6 +62,14 @@ class Evaluation {
         }
         m_.note_name(made, function_, op.result);
         around_.live.insert_or_assign(op.result, made);
+    }
+
+    /// Returns a unit whose even columns are the odd ones of `from` and the reverse. If its registers are those of
+    /// `from`, they only change their places.
+    Unit exchanged(const Unit& to, const Unit& from, bool takes_over) {
+        const auto [even, odd] = from.vectors;
+        if (takes_over) return {{odd, even}};
+        return {{m_.copy(to.vectors[0], odd), m_.copy(to.vectors[1], even)}};
     }
 
     Address saved(const MicroOp& op, size_t vector) {

@@ -24,6 +24,7 @@ enum class Instruction : uint8_t {
     min_number,
     max_number,  ///< the same, for a b that is not NaN
     compare,
+    neighbour,  ///< result = a with the columns of each pair exchanged
     copysign,
     ldexp,
     mantissa,

@@ -148,6 +148,8 @@ class Selector {
                 return has_number ? Instruction::max_number : Instruction::max;
             case Op::compare:
                 return Instruction::compare;
+            case Op::neighbour:
+                return Instruction::neighbour;
             case Op::like:
             case Op::copysign:
                 return Instruction::copysign;

@@ -14,7 +14,8 @@ std::string literal(double number, DType compute) {
 }
 
 bool is_in_math(Op op) {
-    const bool is_in_types = op == Op::rsqrt || op == Op::div_or_zero || op == Op::round_bf16 || op == Op::round_f16;
+    const bool is_in_types =
+        op == Op::rsqrt || op == Op::div_or_zero || op == Op::neighbour || op == Op::round_bf16 || op == Op::round_f16;
     return ir::info(op).result == ir::ResultRule::join && !ir::info(op).infix() && !is_in_types;
 }
 
@@ -27,6 +28,8 @@ Expressions::Expressions(const plan::Plan& plan)
     for (ValueId id = 0; id < function_.size(); ++id) {
         const std::string name = ir::name(function_, id);
         names_[id] = function_[id].op == Op::final_reduce ? "sum" : name.empty() ? "" : identifier(name);
+        if (function_[id].op == Op::neighbour && name.empty())
+            names_[id] = fmt::format("{}_of_pair", ir::name(function_, function_[id].operands[0]));
     }
     const auto name_value = [&](ValueId id) {
         if (names_[id].empty()) names_[id] = identifier(fmt::format("t{}", id));

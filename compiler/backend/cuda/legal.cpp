@@ -130,6 +130,8 @@ Status check_sharing(const CudaSchedule& s, const OperandList& operands, const T
 
 Status check(const Spec& spec, const OperandList& operands, const plan::PlannedPath& planned, const Target& target) {
     const CudaSchedule& s = planned.schedule;
+    if (spec.has_neighbours() && (s.vector_width % 2 != 0 || spec.cols % s.vector_width != 0))
+        return refuse("vector_width={}: neighbour() needs an even one that divides cols={}", s.vector_width, spec.cols);
     if (spec.cols % s.vector_width != 0) NORMJIT_RETURN_IF_ERROR(check_shifted(spec, operands, s));
     NORMJIT_RETURN_IF_ERROR(check_threads(s));
     if (s.form == CudaForm::two_pass) NORMJIT_RETURN_IF_ERROR(check_two_pass(s));

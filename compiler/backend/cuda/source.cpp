@@ -5,6 +5,7 @@
 #include "backend/cuda/expression.h"
 
 #include <algorithm>
+#include <optional>
 #include <span>
 
 #include <fmt/format.h>
@@ -150,7 +151,8 @@ class Printer {
              kept_from());
         line("    static constexpr uint32 matrices_read[] = {{{}}}, columns_read[] = {{{}}};",
              masks(operands_.matrices()), masks(operands_.columns()));
-        line("    static constexpr bool dependents = {}, epilogue = {};", plan_.cuda().dependents, has_epilogue());
+        line("    static constexpr bool dependents = {}, epilogue = {}, neighbours = {};", plan_.cuda().dependents,
+             has_epilogue(), plan_.spec.has_neighbours());
         line("    static constexpr bool one_group = {}, sliced = {}, per_slice = {};", plan_.cuda().one_group,
              plan_.spec.has_slices(), plan_.spec.has_per_slice());
         const auto is_shared = [&](const Operand& matrix) { return plan_.spec.has_slices() && !matrix.axes.slice; };
@@ -220,7 +222,8 @@ class Printer {
         line("    }}");
     }
 
-    /// Prints "const Math x = m[0], dy = m[1], gamma = c[0];" for what the sweep reads.
+    /// Prints "const Math x = m[0], dy = m[1], gamma = c[0];" for what the sweep reads. The neighbours of all matrices
+    /// follow the matrices.
     void element_inputs(const Sweep& sweep) {
         std::vector<std::string> definitions;
         const auto add = [&](std::span<const Operand> operands, std::string_view array) {
@@ -228,11 +231,25 @@ class Printer {
                 if (reads(sweep, operands[i].tensor))
                     definitions.push_back(
                         fmt::format("{} = {}[{}]", expressions_.identifier(operands[i].name), array, i));
+                if (const auto other = neighbour_in(sweep, operands[i].tensor))
+                    definitions.push_back(
+                        fmt::format("{} = {}[{}]", expressions_.name(*other), array, operands.size() + i));
             }
         };
         add(operands_.matrices(), "m");
         add(operands_.columns(), "c");
         if (!definitions.empty()) line("        const Math {};", fmt::join(definitions, ", "));
+    }
+
+    /// Returns the sweep's neighbour of an input.
+    std::optional<ValueId> neighbour_in(const Sweep& sweep, Tensor tensor) const {
+        for (const auto* ids : {&sweep.elements, &sweep.column_values}) {
+            for (const ValueId id : *ids) {
+                const ir::Value& value = function_[id];
+                if (value.op == Op::neighbour && function_[value.operands[0]].tensor == tensor) return id;
+            }
+        }
+        return std::nullopt;
     }
 
     void element(int index) {
@@ -244,7 +261,7 @@ class Printer {
         for (ValueId id = 0; id < function_.size(); ++id) {
             if (!contains(sweep.elements, id) && !contains(sweep.column_values, id)) continue;
             const Op op = function_[id].op;
-            if (op == Op::input || op == Op::constant || expressions_.name(id).empty()) continue;
+            if (op == Op::input || op == Op::neighbour || op == Op::constant || expressions_.name(id).empty()) continue;
             line("        const Math {} = {};", expressions_.name(id), element_value(id, index));
         }
         keep_elements(index);
@@ -324,12 +341,14 @@ class Printer {
 
     void finish_value(ValueId id) {
         const ir::Value& value = function_[id];
-        if (value.op == Op::input) {
-            const Operand& operand = operands_.of(value.tensor);
+        const bool is_neighbour = value.op == Op::neighbour;
+        if (value.op == Op::input || is_neighbour) {
+            const Operand& operand = operands_.of(is_neighbour ? function_[value.operands[0]].tensor : value.tensor);
             const size_t place = operands_.place(operand);
-            line("        const Math {} = load_scalar<{}, Math>(a.operand[{}].data, {}column);", expressions_.name(id),
+            line("        const Math {} = load_scalar<{}, Math>(a.operand[{}].data, {}{});", expressions_.name(id),
                  type_name(operand.dtype), place,
-                 operand.is_per_slice() ? fmt::format("slice * a.slice_stride[{}] + ", place) : "");
+                 operand.is_per_slice() ? fmt::format("slice * a.slice_stride[{}] + ", place) : "",
+                 is_neighbour ? "(column ^ 1)" : "column");
         } else if (!expressions_.name(id).empty()) {
             line("        const Math {} = {};", expressions_.name(id), expressions_.body(id));
         }

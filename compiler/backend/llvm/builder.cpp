@@ -29,6 +29,12 @@ Value* Builder::finite_or_zero(Value* a) {
     return CreateSelect(CreateFCmpORD(CreateFSub(a, a), a), a, llvm::Constant::getNullValue(a->getType()));
 }
 
+Value* Builder::exchange_lanes(Value* a, int distance) {
+    std::vector<int> partners;
+    for (int i = 0; i < lanes_; ++i) partners.push_back(i ^ distance);
+    return CreateShuffleVector(a, partners);
+}
+
 Value* Builder::larger_magnitude(Value* a, Value* b) {
     llvm::Type* integers = llvm::VectorType::getInteger(llvm::cast<llvm::VectorType>(a->getType()));
     Value* magnitude = CreateBitCast(CreateUnaryIntrinsic(llvm::Intrinsic::fabs, b), integers);
@@ -49,9 +55,7 @@ Value* Builder::reduce_lanes(Value* value, Reduction reduction) {
     std::vector<int> distances = compute_ == DType::f64 ? std::vector{1} : std::vector{2, 1};
     for (int distance = 16 / element_bytes(); distance < lanes_; distance *= 2) distances.push_back(distance);
     for (const int distance : distances) {
-        std::vector<int> partners;
-        for (int i = 0; i < lanes_; ++i) partners.push_back(i ^ distance);
-        Value* other = CreateShuffleVector(value, partners);
+        Value* other = exchange_lanes(value, distance);
         value = reduction == Reduction::sum ? CreateFAdd(value, other) : function(Instruction::max, value, other);
     }
     return CreateExtractElement(value, uint64_t{0});

@@ -57,6 +57,8 @@ class Builder : public llvm::IRBuilder<> {
     llvm::Value* spread(llvm::Value* scalar) { return CreateVectorSplat(static_cast<unsigned>(lanes_), scalar); }
     llvm::Value* div_or_zero(llvm::Value* a, llvm::Value* b);
     llvm::Value* finite_or_zero(llvm::Value* a);
+    /// Returns a register with lane i ^ distance in lane i.
+    llvm::Value* exchange_lanes(llvm::Value* a, int distance);
     llvm::Value* rsqrt(llvm::Value* a);
     /// Computes an instruction that functions are made of: functions.cpp.
     llvm::Value* function(Instruction instruction, llvm::Value* a, llvm::Value* b);

@@ -225,6 +225,8 @@ Vector LlvmMachine::compute(Instruction instruction, Vector, Vector a, Vector b,
             return out(b_.round_to(in(a), DType::f16));
         case Instruction::finite_or_zero:
             return out(b_.finite_or_zero(in(a)));
+        case Instruction::neighbour:
+            return out(b_.exchange_lanes(in(a), 1));
         case Instruction::multiply_add:
             return out(b_.multiply_add(in(a), in(b), in(c)));
         case Instruction::negative_multiply_add:

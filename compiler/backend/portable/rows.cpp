@@ -23,6 +23,13 @@ constexpr size_t chunk_bytes = 128;
 constexpr size_t independent_sums = 16;
 constexpr int64_t segment_rows = 32;  ///< rows whose column sums are added to the partials at once
 
+/// Writes the elements with those of each pair of columns exchanged. A chunk begins at an even column.
+template <class Chunk>
+void exchange_pairs(const Chunk& from, Chunk& to) {
+    static_assert(std::tuple_size_v<Chunk> % 2 == 0);
+    for (size_t i = 0; i < from.size(); ++i) to[i] = from[i ^ 1];
+}
+
 template <class T>
 class Rows {
   public:
@@ -113,6 +120,7 @@ class Rows {
     }
 
     void compute(ValueId id) {
+        if (function_[id].op == Op::neighbour) return exchange_pairs(chunk(function_[id].operands[0]), chunk(id));
         switch (function_[id].op) {
 #define OP(name, operands, result, notation, doc)                                             \
     case Op::name:                                                                            \
@@ -238,6 +246,7 @@ class FinalReduce {
         const ir::Value& value = function_[id];
         if (value.op == Op::input)
             return load(chunk(id).data(), data_of(value.tensor), first_, count_, function_.dtype(value.tensor));
+        if (value.op == Op::neighbour) return exchange_pairs(chunk(value.operands[0]), chunk(id));
         const auto [left, right] = value.operands;
         for (size_t i = 0; i < chunk_cols; ++i) {
             const T a = element(left, i);

@@ -98,6 +98,11 @@ void Assembler::finite_or_zero(const Zmm& to, const Zmm& a) {
     }
 }
 
+void Assembler::neighbour(const Zmm& to, const Zmm& a) {
+    constexpr uint8_t pairs_of_four = 0b10'11'00'01, pairs_of_two = 0b01'01'01'01;
+    compute_ == DType::f64 ? vpermilpd(to, a, pairs_of_two) : vpermilps(to, a, pairs_of_four);
+}
+
 /// Compares as integers: non-negative floating-point numbers have bits in the same order, and NaN is the largest.
 void Assembler::larger_magnitude(const Zmm& to, const Zmm& a, const Zmm& b) {
     if (compute_ == DType::f64) {

@@ -74,6 +74,8 @@ class Assembler : private CodeBuffer, public ReservedRegisters, public Xbyak::Co
     void div(const Zmm& to, const Zmm& a, const Xbyak::Operand& b);
     void div_or_zero(const Zmm& to, const Zmm& a, const Zmm& b);
     void finite_or_zero(const Zmm& to, const Zmm& a);
+    /// to = a with the lanes of each pair exchanged
+    void neighbour(const Zmm& to, const Zmm& a);
     void rsqrt(const Zmm& to, const Zmm& a);
     /// Computes an instruction that functions are made of: functions.cpp.
     void function(Instruction instruction, const Zmm& to, const Zmm& a, const Zmm& b);

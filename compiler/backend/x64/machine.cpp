@@ -125,6 +125,9 @@ Vector XbyakMachine::compute(Instruction instruction, Vector to, Vector a, Vecto
         case Instruction::finite_or_zero:
             a_.finite_or_zero(zmm(to), zmm(a));
             break;
+        case Instruction::neighbour:
+            a_.neighbour(zmm(to), zmm(a));
+            break;
         case Instruction::multiply_add:
             a_.multiply_add(zmm(to), zmm(a), zmm(b), zmm(c));
             break;

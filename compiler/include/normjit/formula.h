@@ -45,7 +45,8 @@ struct Formula {
     std::vector<std::string> saved;  ///< names of values of the forward pass that the backward pass reads
     std::vector<std::string> usual_outputs, usual_saved;  ///< of a text that does not say them
 
-    bool has_partners = false;  ///< kernels see its rows in halves: kernel_spec.h
+    bool has_partners = false;    ///< kernels see its rows in halves: kernel_spec.h
+    bool has_neighbours = false;  ///< pairs of columns are computed together
 
     /// The spec of whole rows, in that of halves. The other members say all that two such specs may differ in.
     struct Whole {

@@ -109,6 +109,8 @@ struct Spec {
     /// True if the outputs depend on the tensor's content before a launch: it is read or added to.
     bool depends_on(Tensor tensor) const { return reads(tensor) || accumulates(tensor); }
     bool writes_matrices() const;
+    /// True for a formula with neighbour(): the columns of a pair are computed together.
+    bool has_neighbours() const { return formula && formula->has_neighbours; }
     bool takes_part(Tensor tensor) const { return reads(tensor) || writes(tensor); }
     /// Returns the type of xhat in a framework's memory: h's type, if h is not x. That is the type of the output h, or
     /// else the promoted type of x and the residual.

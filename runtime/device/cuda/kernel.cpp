@@ -105,7 +105,7 @@ std::optional<RowPartition> CudaKernel::partition_if_allowed(const LaunchArgumen
 }
 
 /// Returns the path with the widest vectors that the addresses of this launch allow, and how it shares the rows. The
-/// last path takes any addresses, except with spec.invariant.
+/// last path takes any addresses, except with spec.invariant and of a formula with neighbour().
 Expected<CudaKernel::PathAndPartition> CudaKernel::path_for(const LaunchArguments& arguments) const {
     const LoadedPath& last = paths_.back();
     const bool has_rows = arguments.batch().all_rows() > 0;
@@ -114,12 +114,14 @@ Expected<CudaKernel::PathAndPartition> CudaKernel::path_for(const LaunchArgument
         if (const auto allowed = partition_if_allowed(arguments, *loaded.path))
             return PathAndPartition{loaded, *allowed};
     }
-    const Operand* unaligned = has_rows && artifact.spec.invariant ? find_unaligned(arguments, *last.path) : nullptr;
+    const bool needs_vectors = artifact.spec.invariant || artifact.spec.has_neighbours();
+    const Operand* unaligned = has_rows && needs_vectors ? find_unaligned(arguments, *last.path) : nullptr;
     if (unaligned == nullptr) return PathAndPartition{last, partition(arguments, *last.path)};
-    return invalid_argument(
-        fmt::format("launch: {}: with invariant=1 its address and row stride in bytes must be multiples of {}; the "
-                    "vectors that are loaded decide the order of a row's sums",
-                    name(unaligned->tensor), last.path->alignment(unaligned->dtype)));
+    return invalid_argument(fmt::format(
+        "launch: {}: with {} its address and row stride in bytes must be multiples of {}; {}", unaligned->name,
+        artifact.spec.invariant ? "invariant=1" : "neighbour()", last.path->alignment(unaligned->dtype),
+        artifact.spec.invariant ? "the vectors that are loaded decide the order of a row's sums"
+                                : "the columns of a pair are loaded together"));
 }
 
 namespace {

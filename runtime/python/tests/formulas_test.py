@@ -98,6 +98,23 @@ def test_heads_share_the_angles_of_their_rotation():
         norm(**{**given, "cos": cos[1:]})
 
 
+def test_pairs_of_columns_are_rotated():
+    x, dy, cos, sin, gamma = normal(6, 10, 64), normal(6, 10, 64), normal(10, 64), normal(10, 64), normal(64)
+    pairs = lambda a: a.reshape(*a.shape[:-1], -1, 2)[..., ::-1].reshape(a.shape)  # noqa: E731
+    rstd = 1 / numpy.sqrt((x.astype(float) ** 2).mean(-1, keepdims=True) + 1e-5)
+    q = x * gamma * rstd
+    norm, given = normjit.formula("qk_norm_rope_interleaved"), {"x": x, "cos": cos, "sin": sin, "gamma": gamma}
+    numpy.testing.assert_allclose(norm(**given).y, q * cos + pairs(q) * sin, rtol=1e-4, atol=1e-5)
+    dq = dy * cos + pairs(dy * sin)
+    xhat = x * rstd
+    got = norm.backward(dy=dy, **given)
+    numpy.testing.assert_allclose(got.dgamma, (dq * xhat).sum((0, 1)), rtol=1e-4, atol=1e-4)
+    dx = rstd * (dq * gamma - xhat * (dq * gamma * xhat).mean(-1, keepdims=True))
+    numpy.testing.assert_allclose(got.dx, dx, rtol=1e-4, atol=1e-5)
+    with pytest.raises(normjit.InvalidArgument, match=r"cols=9: neighbour\(\), the other element of a pair, needs an even"):
+        normjit.formula("norm f(x[M,N]) -> y[M,N] { y = neighbour(x) * 2 }")(x=normal(4, 9))
+
+
 def test_outputs_go_where_the_caller_says():
     x, z = normal(4, 9), normal(4, 9)
     y = numpy.empty_like(x)

@@ -283,9 +283,10 @@ def test_slices():
     torch.autograd.gradgradcheck(ours, (leaf(2, 1, 3), leaf(2, 3), leaf(2, 1)))
 
 
-def test_matrices_that_slices_share():
+@pytest.mark.parametrize("name", ["qk_norm_rope", "qk_norm_rope_interleaved"])
+def test_matrices_that_slices_share(name):
     """The norm of queries and keys with a rotation, of which all slices share the angles."""
-    norm = normjit.torch.formula("qk_norm_rope")
+    norm = normjit.torch.formula(name)
     shapes = {"S,M,N": (3, 2, 8), "S,M": (3, 2), "S,N": (3, 8), "M,N": (2, 8), "N": (8,)}
     tensors = {name: leaf(*shapes[norm.formula.axes(name)], seed=i) for i, name in enumerate(norm.formula.inputs)}
     needed = [tensors["x"], tensors["gamma"]]

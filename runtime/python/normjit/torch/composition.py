@@ -41,7 +41,8 @@ FUNCTIONS: dict[str, Callable[..., torch.Tensor]] = {
     "gelu": torch.nn.functional.gelu, "gelu_tanh": lambda a: torch.nn.functional.gelu(a, approximate="tanh"),
     "round_bf16": _rounded(torch.bfloat16), "round_f16": _rounded(torch.float16), "compare": _compare,
     "like": lambda a, b: a.expand(torch.broadcast_shapes(a.shape, b.shape)), "div_or_zero": _div_or_zero,
-    "partner": lambda a: a.roll(a.shape[-1] // 2, -1), "row_mean": lambda a: a.mean(-1, keepdim=True),
+    "partner": lambda a: a.roll(a.shape[-1] // 2, -1),
+    "neighbour": lambda a: a.unflatten(-1, (-1, 2)).flip(-1).flatten(-2), "row_mean": lambda a: a.mean(-1, keepdim=True),
     "row_sum": lambda a: a.sum(-1, keepdim=True), "row_max": lambda a: a.amax(-1, keepdim=True), "detach": torch.detach,
     "max_abs": lambda a: a.abs().amax() if a.numel() else a.sum(),
 }
