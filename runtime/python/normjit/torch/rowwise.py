@@ -5,9 +5,7 @@ from __future__ import annotations
 import collections
 import functools
 import inspect
-import math
 import random
-import re
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,18 +16,16 @@ import torch.utils._pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from normjit._library import InvalidArgument
-from normjit.torch import composition, probes
+from normjit.torch import composition, probes, rowwise_writer
 from normjit.torch.formulas import Norm, call, formula
 from normjit.torch.functional import ALL_TYPES, check_tensor
 from normjit.torch.unrounded import Unrounded, in_double
 
-Aten = torch.ops.aten
 TOLERANCE = 1e-6  # of values and gradients, in the 2-norm
 SCALES = tuple(sign * size for size in (1.0, 0.1, 10.0, 100.0, 1000.0) for sign in (1, -1))  # of numbers that are tried
 MANY_ROWS = 1 << 20
 _lock = threading.Lock()  # torch traces in one thread at a time
 _thread = threading.local()  # `traces`: true in a thread that traces a function
-NOT_GIVEN = "a tensor of shape {} is none of the function's arguments; a tensor must be one, and a number no tensor"
 
 
 def rowwise(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
@@ -42,13 +38,13 @@ def rowwise(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor
             return (weight * h * torch.nn.functional.silu(z.float())).to(x.dtype)
 
     `function` computes a tensor of x's shape from x, its first tensor, of [..., N], from others of this shape, of [N]
-    and of [..., 1], by arithmetic, means and sums over the last dimension, and functions such as rsqrt, exp, sigmoid,
-    silu and tanh. It is traced once for each kind of arguments: those that are no tensors are constants of the trace,
-    and what else the code reads, such as global variables, is read then. All tensors must be arguments, and the number
-    of rows must be one if the result depends on it. Values between are not rounded: the result is
-    nearer to double precision than the function's own in a 16-bit type. Its type is the function's own for these
-    arguments without autocast. All else is as in formula(). Raises normjit.InvalidArgument with the operation that is
-    not row-wise."""
+    and of [..., 1], by arithmetic, what reduces the last dimension, such as mean, var and amax, functions such as exp,
+    silu and gelu, and torch's own norms of rows: layer_norm, rms_norm, normalize and softmax. It is traced once for each
+    kind of arguments: those that are no tensors are constants of the trace, and what else the code reads, such as global
+    variables, is read then. All tensors must be arguments, and the number of rows must be one if the result depends on
+    it. Values between are not rounded: the result is nearer to double precision than the function's own in a 16-bit
+    type. Its type is the function's own for these arguments without autocast. All else is as in formula(). Raises
+    normjit.InvalidArgument with the operation that is not row-wise, or that formulas do not have."""
     return _Rowwise(function)
 
 
@@ -194,7 +190,7 @@ def _trace(function: Callable[..., Any], kinds: Any, others: Any, cols: int) -> 
             with _Given():
                 return of_tensors(*tensors)
 
-        return _text(function, make_fx(of_given)(*tensors), kinds, shapes)
+        return rowwise_writer.written(_shown(function), make_fx(of_given)(*tensors), _inputs(kinds), shapes)
 
     few, *more = _shapes(kinds[0][3], cols)
     traced = written(few)
@@ -218,42 +214,14 @@ class _Given(TorchDispatchMode):
         if any([each.is_meta for each in tensors]):
             for each in tensors:
                 if not each.is_meta:
-                    raise InvalidArgument(f"rowwise: {operator}: {NOT_GIVEN.format(tuple(each.shape))}")
+                    raise InvalidArgument(f"rowwise: {operator}: {rowwise_writer.NOT_GIVEN.format(tuple(each.shape))}")
         return operator(*arguments, **(named or {}))
 
 
 def _inputs(kinds: Any) -> dict[str, str]:
     """Returns the axes of tensors by their names in a formula, which are those of the parameters and a number: so no
     two are the same, nor is one the name of a value or of another's gradient."""
-    return {f"{_letters(name)}_{i}": axes for i, (name, axes, *_) in enumerate(kinds)}
-
-
-def _letters(name: str) -> str:
-    """Returns a name of Python's as a formula may have it."""
-    return "".join(c if c.isalnum() and c.isascii() else "_" for c in name)[:32]
-
-
-def _text(function: Callable[..., Any], graph: torch.fx.GraphModule, kinds: Any,
-          shapes: Mapping[str, tuple[int, ...]]) -> tuple[str, torch.dtype]:
-    """Returns a graph as a formula, and the type of its result."""
-    writer = _Writer(shapes)
-    inputs = _inputs(kinds)
-    names = iter(inputs)
-    for node in graph.graph.nodes:
-        if node.op == "placeholder":
-            writer.values[node] = next(names)
-        elif node.op == "output":
-            result = node.args[0]
-            if not isinstance(result, torch.fx.Node) or writer.axes(result) != "M,N":
-                raise InvalidArgument(f"{_shown(function)}: its result must be one tensor of the shape of {kinds[0][0]}")
-            body = "; ".join([*writer.lines, f"y = {writer.values[result]} * 1"])
-            used = set(re.findall(r"\w+", body))
-            declared = ", ".join(f"{name}[{axes}]" for name, axes in inputs.items() if name in used)
-            name = f"rowwise_{_letters(getattr(function, '__name__', ''))}"
-            return f"norm {name}({declared}) -> y[M,N] {{ {body} }}", result.meta["val"].dtype
-        else:
-            writer.write(node)
-    raise AssertionError("a graph without an output")
+    return {f"{rowwise_writer.letters(name)}_{i}": axes for i, (name, axes, *_) in enumerate(kinds)}
 
 
 def _check(function: Callable[..., Any], of_tensors: Callable[..., Any], norm: Norm, kinds: Any,
@@ -306,106 +274,3 @@ def _with_gradients(function: Callable[..., Any], leaves: Sequence[torch.Tensor]
 def _by_torch(norm: Norm, inputs: Sequence[str], *tensors: torch.Tensor) -> torch.Tensor:
     given = {name: tensor for name, tensor in zip(inputs, tensors) if name in norm.formula.inputs}
     return composition.forward(norm.text, list(given), list(given.values()), {}, ["y"])[0]
-
-
-class _Writer:
-    """Writes the operations of a traced graph as lines of a formula."""
-
-    BINARY = {Aten.add.Tensor: "+", Aten.add.Scalar: "+", Aten.sub.Tensor: "-", Aten.sub.Scalar: "-", Aten.rsub.Scalar: "-",
-              Aten.mul.Tensor: "*", Aten.mul.Scalar: "*", Aten.div.Tensor: "/", Aten.div.Scalar: "/"}
-    UNARY = {Aten.rsqrt.default: "rsqrt", Aten.sqrt.default: "sqrt", Aten.exp.default: "exp", Aten.log.default: "log",
-             Aten.abs.default: "abs", Aten.sigmoid.default: "sigmoid", Aten.silu.default: "silu",
-             Aten.tanh.default: "tanh", Aten.erf.default: "erf"}
-    EXTREMES = {Aten.maximum.default: "max", Aten.minimum.default: "min"}
-    SAME = {Aten._to_copy.default, Aten.clone.default, Aten.alias.default, Aten.lift_fresh_copy.default,
-            Aten.detach.default}  # which some versions of torch record; _check() refuses it
-    REDUCTIONS = {Aten.mean.dim: "row_mean", Aten.sum.dim_IntList: "row_sum", Aten.amax.default: "row_max"}
-    SOFTMAX = {Aten._softmax.default: "{e} / row_sum({e})", Aten._log_softmax.default: "{a} - log(row_sum({e}))"}
-
-    def __init__(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
-        self.shapes = shapes
-        self.values: dict[torch.fx.Node, str] = {}
-        self.lines: list[str] = []
-
-    def axes(self, node: Any) -> str | None:
-        shape = tuple(node.meta["val"].shape)
-        return next((axes for axes, each in self.shapes.items() if each == shape), None)
-
-    def refused(self, node: torch.fx.Node, why: str = "is not row-wise") -> InvalidArgument:
-        return InvalidArgument(f"rowwise: {node.target}, of shape {tuple(node.meta['val'].shape)}: {why}")
-
-    def operand(self, value: Any, node: torch.fx.Node) -> str:
-        if isinstance(value, torch.fx.Node):
-            return self.values[value]
-        if isinstance(value, (int, float)) and math.isfinite(value):
-            return f"({float(value)!r})" if value < 0 else repr(float(value))
-        raise self.refused(node, f"{value!r} is no finite number")
-
-    def write(self, node: torch.fx.Node) -> None:
-        value = node.meta.get("val")
-        if not isinstance(value, torch.Tensor) or not value.dtype.is_floating_point:
-            raise InvalidArgument(f"rowwise: {node.target}: makes no tensor of floating-point numbers")
-        if node.op == "get_attr":
-            raise InvalidArgument(f"rowwise: {NOT_GIVEN.format(tuple(value.shape))}")
-        if node.target not in self.SAME and self.axes(node) is None and value.dim() > 0:
-            raise self.refused(node)
-        text = self.expression(node)
-        if node.target in self.SAME:
-            self.values[node] = text
-            return
-        self.values[node] = self.line(text)
-
-    def expression(self, node: torch.fx.Node) -> str:
-        target: Any = node.target
-        arguments: Any = node.args
-        if target in self.SAME:
-            return self.operand(arguments[0], node)
-        if target in self.BINARY:
-            left, right = (self.operand(each, node) for each in arguments[:2])
-            if target == Aten.rsub.Scalar:
-                left, right = right, left
-            alpha = arguments[2] if len(arguments) > 2 else node.kwargs.get("alpha", 1)
-            if alpha != 1:
-                right = f"{right} * {self.operand(alpha, node)}"
-            return f"{left} {self.BINARY[target]} {right}"
-        if target in self.UNARY:
-            return f"{self.UNARY[target]}({self.operand(arguments[0], node)})"
-        if target in self.EXTREMES:
-            return f"{self.EXTREMES[target]}({', '.join(self.operand(each, node) for each in arguments)})"
-        if target == Aten.neg.default:
-            return f"-{self.operand(arguments[0], node)}"
-        if target == Aten.reciprocal.default:
-            return f"1 / {self.operand(arguments[0], node)}"
-        if target == Aten.pow.Tensor_Scalar and arguments[1] in (2, 3, 0.5, -0.5):
-            a = self.operand(arguments[0], node)
-            powers = {2: f"{a} * {a}", 3: f"{a} * {a} * {a}", 0.5: f"sqrt({a})", -0.5: f"rsqrt({a})"}
-            return powers[arguments[1]]
-        if target == Aten.gelu.default:
-            name = "gelu_tanh" if node.kwargs.get("approximate", "none") == "tanh" else "gelu"
-            return f"{name}({self.operand(arguments[0], node)})"
-        if target == Aten.softplus.default and arguments[1:] in ((), (1,), (1, 20)):
-            return f"softplus({self.operand(arguments[0], node)})"
-        if target in self.REDUCTIONS:
-            over, keeps = arguments[1], len(arguments) > 2 and arguments[2]
-            last = arguments[0].meta["val"].dim() - 1
-            if list(over) not in ([-1], [last]) or not keeps or self.axes(arguments[0]) != "M,N":
-                raise self.refused(node, "a mean, sum or maximum must be over the last dimension, with keepdim=True")
-            return f"{self.REDUCTIONS[target]}({self.operand(arguments[0], node)})"
-        if target in self.SOFTMAX:
-            if arguments[1] not in (-1, node.meta["val"].dim() - 1) or self.axes(arguments[0]) != "M,N":
-                raise self.refused(node, "a softmax must be over the last dimension")
-            a = self.operand(arguments[0], node)
-            a = self.line(f"{a} - detach(row_max({a}))")
-            return self.SOFTMAX[target].format(a=a, e=self.line(f"exp({a})"))
-        if target == Aten.roll.default:
-            columns = node.meta["val"].shape[-1]
-            over = list(arguments[2]) if len(arguments) > 2 else []
-            if over not in ([-1], [node.meta["val"].dim() - 1]) or 2 * abs(arguments[1][0]) != columns:
-                raise self.refused(node, "a row can be rolled by a half of it only, over the last dimension")
-            return f"partner({self.operand(arguments[0], node)})"
-        raise self.refused(node)
-
-    def line(self, text: str) -> str:
-        """Writes a value, and returns its name."""
-        self.lines.append(f"v{len(self.lines)} = {text}")
-        return f"v{len(self.lines) - 1}"

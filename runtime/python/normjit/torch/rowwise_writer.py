@@ -1,0 +1,313 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes the graph of a row-wise function as a formula."""
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from operator import getitem
+from typing import Any
+
+import torch
+
+from normjit._library import InvalidArgument
+from normjit.torch import graph_nodes as nodes
+
+Aten = torch.ops.aten
+Shapes = Mapping[str, tuple[int, ...]]  # of tensors, by their axes
+NOT_GIVEN = "a tensor of shape {} is none of the function's arguments; a tensor must be one, and a number no tensor"
+
+
+def letters(name: str) -> str:
+    """Returns a name of Python's as a formula may have it."""
+    return "".join(c if c.isalnum() and c.isascii() else "_" for c in name)[:32]
+
+
+def written(name: str, graph: torch.fx.GraphModule, inputs: Mapping[str, str], shapes: Shapes) -> tuple[str, torch.dtype]:
+    """Returns the graph of a function of this name as a formula, and the type of its result. `inputs` has the axes of
+    its tensors, in order, by their names in the formula."""
+    writer = _Writer(shapes)
+    names = iter(inputs)
+    for node in graph.graph.nodes:
+        if node.op == "placeholder":
+            writer.values[node] = next(names)
+        elif node.op == "output":
+            result = node.args[0]
+            if not isinstance(result, torch.fx.Node) or writer.axes(result) != "M,N":
+                first = next(iter(inputs)).rpartition("_")[0]
+                raise InvalidArgument(f"{name}: its result must be one tensor of the shape of {first}")
+            body = "; ".join([*writer.lines, f"y = {writer.values[result]} * 1"])
+            used = set(re.findall(r"\w+", body))
+            declared = ", ".join(f"{each}[{axes}]" for each, axes in inputs.items() if each in used)
+            return f"norm rowwise_{letters(name)}({declared}) -> y[M,N] {{ {body} }}", result.meta["val"].dtype
+        else:
+            writer.write(node)
+    raise AssertionError("a graph without an output")
+
+
+class _Writer:
+    """Writes the operations of a traced graph as lines of a formula. Values of [M] are of [..., 1] or, without their last
+    dimension, of [...]."""
+
+    BINARY = {**nodes.BINARY, Aten.rsub.Scalar: "-", Aten.rsub.Tensor: "-"}
+    SAME = {Aten._to_copy.default, Aten.clone.default, Aten.alias.default, Aten.lift_fresh_copy.default,
+            Aten.detach.default}  # which some versions of torch record; the check of gradients refuses it
+    SOFTMAX = {Aten._softmax.default: "{e} / row_sum({e})", Aten._log_softmax.default: "{a} - log(row_sum({e}))"}
+    ROWS = {Aten.unsqueeze.default, Aten.squeeze.dim, Aten.squeeze.dims, Aten.view.default, Aten.expand.default}
+    VIEWS = ROWS | {Aten.alias.default, Aten.detach.default}
+    CLAMPS = {Aten.clamp_min.default: ("max",), Aten.clamp_max.default: ("min",), Aten.clamp.default: ("max", "min"),
+              Aten.clamp_min.Tensor: ("max",), Aten.clamp_max.Tensor: ("min",)}
+    PATTERNS = {Aten.mish.default: "{0} * tanh(softplus({0}))", Aten.lerp.Tensor: "{0} + {2} * ({1} - {0})",
+                Aten.lerp.Scalar: "{0} + {2} * ({1} - {0})"}
+    WITH_NUMBERS = {"addcmul": "{0} + {k} * {1} * {2}", "addcdiv": "{0} + {k} * {1} / {2}"}
+    SEVERAL = {Aten.var_mean.correction, Aten.native_layer_norm.default, Aten.log_sigmoid_forward.default}  # results
+    LOST = {torch.bool: "; what is true or false may be an argument of 1 and 0, to multiply with"}
+
+    def __init__(self, shapes: Shapes) -> None:
+        self.shapes = {**shapes, "M without": shapes["M"][:-1]}
+        self.values: dict[Any, str] = {}  # of operations with several results: for (node, i)
+        self.written: dict[torch.fx.Node, list[torch.fx.Node]] = {}
+        self.squares: set[str] = set()
+        self.lines: list[str] = []
+
+    def axes(self, node: Any) -> str | None:
+        shape = tuple(node.meta["val"].shape)
+        return next((axes.partition(" ")[0] for axes, each in self.shapes.items() if each == shape), None)
+
+    def refused(self, node: torch.fx.Node, why: str = "is no operation of formulas") -> InvalidArgument:
+        made = node.meta.get("val")
+        shape = f", of shape {tuple(made.shape)}" if isinstance(made, torch.Tensor) else ""
+        return InvalidArgument(f"rowwise: {node.target}{shape}: {why}")
+
+    def operand(self, value: Any, node: torch.fx.Node) -> str:
+        if isinstance(value, torch.fx.Node):
+            if value not in self.values:
+                raise self.refused(value)
+            return self.values[value]
+        if isinstance(value, (int, float)) and math.isfinite(value):
+            return f"({float(value)!r})" if value < 0 else repr(float(value))
+        raise self.refused(node, f"{value!r} is no finite number")
+
+    def write(self, node: torch.fx.Node) -> None:
+        value: Any = node.meta.get("val")
+        if node.target in self.SEVERAL:
+            self.write_several(node)
+            return
+        if node.target is getitem:
+            self.values.update({node: self.values[node.args]} if node.args in self.values else {})
+            return
+        if node.op == "get_attr":
+            raise InvalidArgument(f"rowwise: {NOT_GIVEN.format(() if value is None else tuple(value.shape))}")
+        if not isinstance(value, torch.Tensor):
+            is_extreme = node.target in (Aten.max.dim, Aten.min.dim)
+            raise self.refused(node, *["its gradient goes to one of equal elements; use amax() or amin()"] * is_extreme)
+        if not value.dtype.is_floating_point:
+            raise self.refused(node, f"makes a tensor of {value.dtype}; formulas compute with floating-point numbers only"
+                               f"{self.LOST.get(value.dtype, '')}")
+        if self.axes(node) is None and value.dim() > 0:
+            raise self.refused(node, "is not row-wise")
+        written_to = self.written_to(node)
+        if node.target in self.SAME | {Aten.scalar_tensor.default}:
+            self.values[node] = self.operand(node.args[0], node)
+        else:
+            self.values[node] = self.line(self.expression(node))
+        self.values.update((each, self.values[node]) for each in written_to)
+
+    def written_to(self, node: torch.fx.Node) -> list[torch.fx.Node]:
+        """Makes an operation in place the one that makes a new tensor, and returns the nodes of the tensor that it
+        writes to, which are its result from there on."""
+        if not isinstance(node.target, torch._ops.OpOverload) or not node.target._schema.is_mutable:
+            return []
+        _, name, overload = str(node.target).split(".")
+        source: Any = node.args[0]
+        is_view = source.target in self.VIEWS or any(user.target in self.VIEWS for user in source.users)
+        if not name.endswith("_") or source.op == "placeholder" or is_view:
+            raise self.refused(node, "writes to an argument, a view, or a tensor that has one")
+        node.target = getattr(getattr(Aten, name[:-1]), overload)
+        self.written[node] = [source, *self.written.get(source, [])]
+        return self.written[node]
+
+    def expression(self, node: torch.fx.Node) -> str:
+        target: Any = node.target
+        arguments: Any = node.args
+        if target in self.BINARY:
+            return self.combined(node)
+        if target in nodes.SUMS or target in (Aten.mean.default, Aten.sum.default, Aten.var.correction, Aten.std.correction, Aten.linalg_vector_norm.default,
+                                              Aten.logsumexp.default):
+            return self.reduced(node)
+        if target in self.SOFTMAX:
+            self.check_rows(node, [arguments[1]], "a softmax")
+            a = self.operand(arguments[0], node)
+            a = self.line(f"{a} - detach(row_max({a}))")
+            return self.SOFTMAX[target].format(a=a, e=self.line(f"exp({a})"))
+        if target == Aten.roll.default:
+            columns = node.meta["val"].shape[-1]
+            over = list(arguments[2]) if len(arguments) > 2 else []
+            if over not in ([-1], [node.meta["val"].dim() - 1]) or 2 * abs(arguments[1][0]) != columns:
+                raise self.refused(node, "a row can be rolled by a half of it only, over the last dimension")
+            return f"partner({self.operand(arguments[0], node)})"
+        if target in self.ROWS:
+            return self.of_rows(node)
+        return self.of_elements(node)
+
+    def combined(self, node: torch.fx.Node) -> str:
+        target: Any = node.target
+        left, right = (self.operand(each, node) for each in node.args[:2])
+        if target in (Aten.rsub.Scalar, Aten.rsub.Tensor):
+            left, right = right, left
+        alpha = node.args[2] if len(node.args) > 2 else node.kwargs.get("alpha", 1)
+        if alpha != 1:
+            right = f"{right} * {self.operand(alpha, node)}"
+        return f"{left} {self.BINARY[target]} {right}"
+
+    def of_elements(self, node: torch.fx.Node) -> str:
+        target: Any = node.target
+        arguments: Any = node.args
+        name = str(target).split(".")[1]
+        if target == Aten.gelu.default:
+            name = "gelu_tanh" if node.kwargs.get("approximate", "none") == "tanh" else "gelu"
+            return f"{name}({self.operand(arguments[0], node)})"
+        if target == Aten.softplus.default:
+            beta = self.operand(arguments[1] if len(arguments) > 1 else 1, node)
+            return f"softplus({self.operand(arguments[0], node)} * {beta}) / {beta}"
+        if target in (Aten.relu.default, Aten.leaky_relu.default):
+            return self.kinked(node, *arguments[1:], *([0.01] if target == Aten.leaky_relu.default and not arguments[1:] else []))
+        if target in self.CLAMPS:
+            return self.clamped(node)
+        if name in self.WITH_NUMBERS:
+            operands = [self.operand(each, node) for each in arguments]
+            return self.WITH_NUMBERS[name].format(*operands, k=self.operand(node.kwargs.get("value", 1), node))
+        pattern = self.PATTERNS.get(target) or nodes.pattern_of(node)
+        if pattern is None and target is Aten.pow.Tensor_Scalar:
+            raise self.refused(node, f"the exponent is {arguments[1]}; allowed: {', '.join(map(str, nodes.POWERS))}")
+        if pattern is None:
+            raise self.refused(node)
+        count = 1 if target is Aten.pow.Tensor_Scalar else len(arguments)
+        return pattern.format(*[self.operand(each, node) for each in arguments[:count]])
+
+    def kinked(self, node: torch.fx.Node, slope: float = 0.0) -> str:
+        """Writes relu, whose gradient at 0 is torch's, with a slope for negative numbers. What is infinite times 0 is
+        not 0, so numbers are finite first."""
+        a = self.operand(node.args[0], node)
+        bounded = self.line(f"max({a}, {self.operand(-1e300 if self.is_wide(node) else -1e38, node)})")
+        relu = f"abs({bounded}) * (0.5 + 0.5 * compare({bounded}, 0))"
+        return relu if slope == 0 else f"{self.operand(slope, node)} * {a} + {self.operand(1 - slope, node)} * {relu}"
+
+    def clamped(self, node: torch.fx.Node) -> str:
+        if self.axes(node) != "M" and self.shapes["M,N"][-1] != 1:
+            raise self.refused(node, "formulas clamp values of rows only: the gradient of an element that is the bound would be "
+                               "half of torch's; torch.maximum() and minimum() have the same in both")
+        text = self.operand(node.args[0], node)
+        bounds = list(zip(self.CLAMPS[node.target], node.args[1:]))  # type: ignore[index]
+        if text in self.squares:
+            bound = self.operand(bounds.pop(0)[1], node)
+            text = f"sqrt(max({text}, {bound} * {bound}))"
+        for function, each in bounds:
+            text = text if each is None else f"{function}({text}, {self.operand(each, node)})"
+        return text
+
+    def is_wide(self, node: torch.fx.Node) -> bool:
+        return bool(node.meta["val"].dtype == torch.float64)
+
+    def check_rows(self, node: torch.fx.Node, over: Any, what: str) -> None:
+        source: Any = node.args[0]
+        if list(over or []) not in ([-1], [source.meta["val"].dim() - 1]) or self.axes(source) != "M,N":
+            raise self.refused(node, f"{what} must be over the last dimension")
+
+    def reduced(self, node: torch.fx.Node) -> str:
+        """Writes what reduces rows."""
+        target: Any = node.target
+        a = self.operand(node.args[0], node)
+        over = node.args[2 if target == Aten.linalg_vector_norm.default else 1] if len(node.args) > 1 else None
+        self.check_rows(node, over, "a mean, sum, maximum or norm")
+        if target in nodes.SUMS:
+            return nodes.SUMS[target].format(a)
+        if target == Aten.logsumexp.default:
+            most = self.line(f"detach(row_max({a}))")
+            return f"{most} + log(row_sum(exp({a} - {most})))"
+        if target == Aten.linalg_vector_norm.default:
+            order = node.args[1]
+            if order not in (1, 2, math.inf):
+                raise self.refused(node, f"a norm of order {order}; allowed: 1, 2, inf")
+            return self.squared(f"row_sum({a} * {a})", node) if order == 2 else \
+                f"{'row_sum' if order == 1 else 'row_max'}(abs({a}))"
+        variance = self.variance(node, a)[0]
+        return self.squared(variance + " * 1", node) if target == Aten.std.correction else variance + " * 1"
+
+    def squared(self, a: str, node: torch.fx.Node) -> str:
+        """Writes the square of a norm or a deviation of rows. The root is computed where it is clamped, of what is not
+        below the bound's square: the root of 0 has no finite gradient."""
+        waiting = list(node.users)
+        for user in waiting:
+            if user.target in self.SAME:
+                waiting.extend(user.users)
+            elif not self.is_clamp_from_below(user):
+                raise self.refused(node, "its gradient of a row of equal numbers would not be finite; clamp it to a number above 0 "
+                                   "first, or take the root of a sum or var() plus a number")
+        self.squares.add(f"v{len(self.lines)}")
+        return a
+
+    def is_clamp_from_below(self, node: torch.fx.Node) -> bool:
+        """True if a node, maybe in place, clamps to a number whose square is no 0 in the type that is computed in."""
+        name = str(node.target).split(".")[1].rstrip("_") if isinstance(node.target, torch._ops.OpOverload) else ""
+        bound: Any = node.args[1] if name in ("clamp_min", "clamp") else None
+        if isinstance(bound, torch.fx.Node) and bound.target is Aten.scalar_tensor.default:
+            bound = bound.args[0]
+        least = torch.finfo(torch.float64 if self.is_wide(node) else torch.float32).tiny
+        return isinstance(bound, (int, float)) and bound > 0 and bound * bound >= least
+
+    def variance(self, node: torch.fx.Node, a: str) -> tuple[str, str]:
+        """Writes the centred values and the mean, and returns the variance and the mean."""
+        columns = self.shapes["M,N"][-1]
+        mean = self.line(f"row_mean({a})")
+        centred = self.line(f"{a} - {mean}")
+        correction: Any = node.kwargs.get("correction", 1)
+        correction = 1 if correction is None else correction
+        if correction >= columns:
+            raise self.refused(node, f"a variance of {columns} columns with the correction {correction}")
+        scale = "" if correction == 0 else f" * {columns / (columns - correction)!r}"
+        return self.line(f"row_mean({centred} * {centred}){scale}"), mean
+
+    def write_several(self, node: torch.fx.Node) -> None:
+        """Writes operations with several results."""
+        arguments: Any = node.args
+        a = self.operand(arguments[0], node)
+        if node.target is Aten.log_sigmoid_forward.default:
+            self.values[node, 0] = self.line(f"-softplus(-{a})")
+            return
+        if node.target is Aten.var_mean.correction:
+            self.check_rows(node, arguments[1] if len(arguments) > 1 else None, "a variance")
+            for i, name in enumerate(self.variance(node, a)):
+                self.values[node, i] = name
+            return
+        source, over, weight, bias, eps = arguments
+        if list(over) != [source.meta["val"].shape[-1]] or self.axes(source) != "M,N":
+            raise self.refused(node, "a norm must be over the last dimension")
+        mean = self.line(f"row_mean({a})")
+        centred = self.line(f"{a} - {mean}")
+        rstd = self.line(f"rsqrt(row_mean({centred} * {centred}) + {self.operand(eps, node)})")
+        factor = "" if weight is None else f" * {self.operand(weight, node)}"
+        addend = "" if bias is None else f" + {self.operand(bias, node)}"
+        for i, text in enumerate((f"{centred} * {rstd}{factor}{addend}", mean, rstd)):
+            self.values[node, i] = self.line(text)
+
+    def of_rows(self, node: torch.fx.Node) -> str:
+        """Writes what makes values of rows larger or smaller by a dimension of 1, or the same for all columns."""
+        source: Any = node.args[0]
+        given, made = self.axes(source), self.axes(node)
+        a = self.operand(source, node)
+        if given == made:
+            return f"{a} * 1"
+        if given in ("M", "N") and made == "M,N" and node.target == Aten.expand.default:
+            return f"like({a}, {self.matrix})"
+        raise self.refused(node, "is not row-wise")
+
+    @property
+    def matrix(self) -> str:
+        """Returns the name of the first input, which is a matrix."""
+        return next(iter(self.values.values()))
+
+    def line(self, text: str) -> str:
+        """Writes a value, and returns its name."""
+        self.lines.append(f"v{len(self.lines)} = {text}")
+        return f"v{len(self.lines) - 1}"

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+# needs: torch numpy
+"""Which operations of torch rowwise() takes: their values and gradients are torch's in double, also of rows of zeros."""
+import normjit
+import pytest
+import torch
+from normjit.torch import rowwise
+from torch.nn import functional
+
+
+def drawn(seed, *shape):
+    made = torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return made if len(shape) == 1 else made.index_fill(0, torch.tensor([1]), 0)  # a row of zeros, or several
+
+
+def in_place(x, w):
+    y = x * w
+    y += 1
+    z = y * 2
+    y.mul_(w).sub_(x)
+    return y + z
+
+
+def mean_in_place(x, w):
+    mean = x.mean(-1)
+    mean += 1
+    return (x * w).relu_() * mean.unsqueeze(-1)
+
+
+def standard(x, w):
+    return (x - x.mean(-1)[..., None]) / torch.std(x, -1, keepdim=True).clamp_min(1e-3) * w
+
+
+def of_variance(x, w):
+    variance, mean = torch.var_mean(x, -1, keepdim=True)
+    return (x - mean) * torch.rsqrt(variance + 1e-3) * w + x * x.var(-1, correction=0)[..., None]
+
+
+SERVED = [
+    in_place, mean_in_place, standard, of_variance,
+    lambda x, w: functional.layer_norm(functional.silu(x), x.shape[-1:], w, w, 1e-3) + functional.layer_norm(x, x.shape[-1:]),
+    lambda x, w: functional.rms_norm(x, x.shape[-1:], w, 1e-5), lambda x, w: functional.normalize(x, dim=-1) * w,
+    lambda x, w: functional.normalize(x, dim=-1, p=1) * w, lambda x, w: functional.normalize(x, dim=-1, p=float("inf")) * w,
+    lambda x, w: functional.cosine_similarity(x, x * w, dim=-1)[..., None] * x, lambda x, w: functional.relu(x).square() * w,
+    lambda x, w: functional.leaky_relu(x, 0.2) * w, lambda x, w: functional.mish(x) + functional.logsigmoid(x) * w,
+    lambda x, w: functional.softplus(x, beta=3) * w, lambda x, w: torch.logsumexp(x, -1, keepdim=True) * w - x,
+    lambda x, w: torch.addcmul(x, x, w, value=0.3) + torch.addcdiv(x, x, 2 + w * w, value=3), lambda x, w: torch.lerp(x, w * x, x),
+    lambda x, w: x.mean(-1, keepdim=True).expand_as(x).sum(-1, keepdim=True) * w.expand_as(x) - x.amin(-1, keepdim=True),
+    lambda x, w: x.pow(4) * w / x.abs().sum(-1, keepdim=True).clamp(0.5, 3), lambda x, w: torch.rsub(w, x, alpha=3),
+    lambda x, w: functional.dropout(x * w, 0.5, training=False) * x.sum(-1, keepdim=True).squeeze(-1).unsqueeze(-1)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("shape", [(3, 2, 8), (4, 33)])
+@pytest.mark.parametrize("function", SERVED)
+def test_served(function, shape, dtype):
+    wide = [drawn(1, *shape).requires_grad_(), drawn(2, shape[-1]).requires_grad_()]
+    leaves = [each.detach().to(dtype).requires_grad_() for each in wide]
+    y, right = rowwise(function)(*leaves), function(*wide)
+    dy = drawn(3, *shape) + 1
+    tolerance = 1e-4 if dtype == torch.float32 else 1e-10
+    for got, wanted in zip((y, *torch.autograd.grad(y, leaves, dy.to(dtype))), (right, *torch.autograd.grad(right, wide, dy))):
+        torch.testing.assert_close(got.double(), wanted, rtol=tolerance, atol=tolerance * float(1 + wanted.detach().abs().max()))
+
+
+def writes_to_a_view(x):
+    mean = x.mean(-1)
+    row = mean.unsqueeze(-1)
+    mean += 1
+    return x * row
+
+
+@pytest.mark.parametrize("function, message", [
+    (lambda x: torch.where(x > 0, x, 0), "aten.gt.Scalar, .*: makes a tensor of torch.bool; formulas compute with floating-point"),
+    (lambda x: x.sin(), "aten.sin.default, of shape .*: is no operation of formulas"),
+    (lambda x: x.clamp(-1, 1), "formulas clamp values of rows only"),
+    (lambda x: x / x.norm(dim=-1, keepdim=True), "its gradient of a row of equal numbers would not be finite; clamp it"),
+    (lambda x: x / x.std(-1, keepdim=True).clamp_min(0), "its gradient of a row of equal numbers would not be finite"),
+    (lambda x: x - x.max(-1, keepdim=True)[0], r"use amax\(\) or amin\(\)"), (lambda x: x - x.mean(), "must be over the last dimension"),
+    (lambda x: x.mul_(2) * 3, "writes to an argument"), (writes_to_a_view, "writes to an argument, a view, or a tensor that has one"),
+    (lambda x: x.abs().pow(1.7), "the exponent is 1.7; allowed: -1, -0.5, 0.5, 1, 2, 3, 4"),
+    (lambda x: functional.normalize(x, p=3, dim=-1), "a norm of order 3; allowed: 1, 2, inf"),
+    (lambda x: functional.layer_norm(x, x.shape), "a norm must be over the last dimension"),
+    (lambda x: x * x.var(-1, correction=8)[..., None], "a variance of 8 columns with the correction 8")])
+def test_refused(function, message):
+    with pytest.raises(normjit.InvalidArgument, match=message):
+        rowwise(function)(torch.ones(6, 8))
+
+
+def test_infinite_numbers():
+    x = torch.tensor([[-torch.inf, 1.0, -2.0, torch.inf]])
+    for function in (functional.relu, functional.leaky_relu):
+        torch.testing.assert_close(rowwise(lambda x, f=function: f(x))(x), function(x))
