@@ -25,7 +25,15 @@ std::string_view name_of(const LibraryNorm& norm) { return norm.file.substr(0, n
 
 /// Reads a formula that nothing follows, or that of a name.
 Expected<ir::Signature> signature_of(std::string_view formula) {
-    formula = library_formula(text::trim(formula)).value_or(formula);
+    const std::string_view word = text::trim(formula);
+    const auto of_library = library_formula(word);
+    if (!of_library && !word.empty() && text::first_word(word) == word && word != word_of_formulas) {
+        const auto names = norm_names();
+        return invalid_argument(fmt::format("formula: '{}': a text begins with '{}'; norms of the library: {}{}",
+                                            text::shown(word), word_of_formulas, text::join(names),
+                                            text::did_you_mean(word, names)));
+    }
+    formula = of_library.value_or(formula);
     auto signature = ir::read_signature(formula, formula_keys());
     if (!signature.ok()) return invalid_argument("formula: " + signature.status().message());
     const std::string_view rest = formula.substr(signature->bytes);

@@ -132,7 +132,8 @@ def test_outputs_go_where_the_caller_says():
     ("norm f(x[M,N]) -> y[M,N] { y = nosuch(x) }", "unknown operation 'nosuch'"),
     ("norm f(x[M,N]) -> y[M,N] { z = x * 2 }", "the output 'y' has no value"),
     ("norm f(x[M,N]) -> y[M,N] { y = x * 2", "'}' expected"),
-    ("nosuch", "'norm' expected"),
+    ("nosuch", "formula: 'nosuch': a text begins with 'norm'; norms of the library: layernorm "), ("softmx", "did you mean 'softmax'"),
+    ("(x[M,N]) -> y[M,N]", "'norm' expected"),
 ])
 def test_what_is_wrong_is_named(text, message):
     with pytest.raises(normjit.InvalidArgument, match=message):
