@@ -32,7 +32,8 @@ int64_t Geometry::rows_to_share(int64_t cols, int threads) {
 int64_t Geometry::rows_past_caches(const OperandList& operands, int64_t cols, int cores, int threads) const {
     if (cpu.nontemporal_bytes < 0 || operands.matrix_outputs().empty()) return INT64_MAX;
     int64_t row_bytes = 0;
-    for (const Operand& operand : operands) row_bytes += operand.is_matrix() ? cols * operand.bytes() : 0;
+    for (const Operand& operand : operands)
+        row_bytes += operand.is_matrix() ? operand.axes.width(cols) * operand.bytes() : 0;
     const int64_t all = std::max(cores, 1), taken = std::min<int64_t>(threads, all);
     return divide_up(cpu.nontemporal_bytes / all * taken, row_bytes);
 }

@@ -22,8 +22,11 @@ inline int64_t stack_bytes(int64_t cols, const Operand& matrix, const CpuSchedul
     return cpu.row_block * stack_row_bytes(cols, matrix);
 }
 
-/// True if rows without gaps between them all start at line boundaries when the first one does.
-inline bool fills_lines(int64_t cols, const Operand& matrix) { return cols * matrix.bytes() % 64 == 0; }
+/// True if rows without gaps between them all start at line boundaries when the first one does. What has an element for
+/// each group of columns goes through the caches in any case.
+inline bool fills_lines(int64_t cols, const Operand& matrix) {
+    return matrix.axes.has_groups() || cols * matrix.bytes() % 64 == 0;
+}
 inline bool rows_fill_lines(const Spec& spec) {
     const OperandList operands(spec);
     return std::ranges::all_of(operands.matrix_outputs(), [&](const Operand& o) { return fills_lines(spec.cols, o); });

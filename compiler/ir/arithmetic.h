@@ -5,6 +5,7 @@
 #include "ir/ir.h"
 #include "support/narrow.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace normjit::ir {
@@ -57,6 +58,17 @@ T exponent(T a) {
     if (!(a > 0) || std::isinf(a)) return a < 0 ? T(NAN) : a;
     int power;
     return std::frexp(a, &power) < T(0.75) ? T(power - 1) : T(power);
+}
+
+/// The least and the largest number that e8m0 has.
+constexpr double least_e8m0 = 0x1p-127, largest_e8m0 = 0x1p127;
+
+template <class T>
+T round_e8m0(T a) {
+    if (std::isnan(a)) return a;
+    int power;
+    const bool is_power = std::frexp(std::clamp(a, T(least_e8m0), T(largest_e8m0)), &power) == T(0.5);
+    return std::ldexp(T(1), is_power ? power - 1 : power);
 }
 
 /// Computes an op in type T, float or double. Unary ops ignore `b`.
@@ -118,6 +130,8 @@ T compute(Op op, T a, T b) {
             return static_cast<T>(from_bf16(to_bf16(static_cast<float>(a))));
         case Op::round_f16:
             return static_cast<T>(from_f16(to_f16(static_cast<float>(a))));
+        case Op::round_e8m0:
+            return round_e8m0(a);
         default:
             return T(NAN);  // no element-wise op
     }

@@ -17,6 +17,8 @@ std::string_view name(DType type) {
             return "e4m3";
         case DType::e5m2:
             return "e5m2";
+        case DType::e8m0:
+            return "e8m0";
     }
     return "invalid";
 }

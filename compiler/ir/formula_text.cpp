@@ -2,6 +2,7 @@
 #include "ir/formula_text.h"
 
 #include "ir/builder.h"
+#include "ir/groups.h"
 #include "ir/signature_parser.h"
 #include "support/text.h"
 #include "support/try.h"
@@ -82,6 +83,12 @@ class FormulaParser final : SignatureParser {
                 return error(
                     fmt::format("the output '{}' is {}; declared is {}", tensor.name, text(got), text(wanted)));
             if (!is_asked_for) continue;
+            if (const int64_t group = function_.operand(*number).group;
+                group > 1 && (group != group_columns(function_) || !same_in_groups(function_)[found->second]))
+                return error(
+                    fmt::format("the output '{}' is not one for each {} columns; such a value is computed from "
+                                "group_max(a, {}), [M] and numbers alone",
+                                tensor.name, group, group));
             if (!tensor.axes.row && !tensor.axes.slice && is_per_slice(found->second))
                 return error(fmt::format("the output '{}' differs among the slices; declare it as [S,N]", tensor.name));
             if (function_[found->second].op == Op::input)
@@ -102,7 +109,7 @@ class FormulaParser final : SignatureParser {
 
     Expected<ValueId> apply(const Token& notation, ValueId a, ValueId b) override {
         if (a == missing || b == missing) return without(notation, a, b);
-        NORMJIT_RETURN_IF_ERROR(check_operation(notation, a));
+        NORMJIT_RETURN_IF_ERROR(check_operation(notation, a, b));
         NORMJIT_RETURN_IF_ERROR(check_late(notation, a, b));
         if (notation.text != row_sum) {
             NORMJIT_TRY(const ValueId value, ExpressionParser::apply(notation, a, b));
@@ -145,7 +152,7 @@ class FormulaParser final : SignatureParser {
 
     double columns() const { return static_cast<double>(function_.cols); }
 
-    Status check_operation(const Token& notation, ValueId a) const {
+    Status check_operation(const Token& notation, ValueId a, ValueId b) const {
         constexpr std::string_view reductions[] = {row_sum, "row_mean", "row_max", "col_sum", "max_abs"};
         if (notation.text.starts_with("partial_") || notation.text == "final_reduce")
             return error_at(notation, fmt::format("'{}' is for the compiler; write col_sum or max_abs", notation.text));
@@ -153,11 +160,15 @@ class FormulaParser final : SignatureParser {
         if (std::ranges::find(parts, notation.text) != std::end(parts))
             return error_at(notation, fmt::format("'{}' is for the compiler, a part of functions", notation.text));
         const bool reduces = std::ranges::find(reductions, notation.text) != std::end(reductions);
-        const bool has_columns = join(function_[a].shape, Shape::cols) == function_[a].shape;
-        if ((notation.text == info(Op::partner).notation || notation.text == info(Op::neighbour).notation) &&
-            !has_columns)
+        const bool is_of_columns =
+            notation.text == info(Op::partner).notation || notation.text == info(Op::neighbour).notation;
+        if (is_of_columns && !has_columns(function_[a].shape))
             return error_at(notation,
                             fmt::format("{} of {}; must have columns", notation.text, text(function_[a].shape)));
+        if (notation.text == info(Op::group_max).notation && b != no_value) {
+            const Status size = check_group_size(function_, a, b);
+            if (!size.ok()) return error_at(notation, size.message());
+        }
         if (reduces && function_[a].shape != Shape::matrix)
             return error_at(notation,
                             fmt::format("{} of {}; must be of [M,N]", notation.text, text(function_[a].shape)));

@@ -45,6 +45,8 @@ constexpr Shape shape_when_read(Shape tensor) { return tensor == Shape::scalar ?
 constexpr Shape shape_of(const Axes& axes) { return static_cast<Shape>((axes.row ? 1 : 0) | (axes.column ? 2 : 0)); }
 /// Returns the smallest shape that both broadcast to: the axes of either.
 constexpr Shape join(Shape a, Shape b) { return static_cast<Shape>(static_cast<int>(a) | static_cast<int>(b)); }
+/// True if a value of this shape differs among the columns.
+constexpr bool has_columns(Shape shape) { return join(shape, Shape::cols) == shape; }
 /// True if each row group has a value of its own.
 constexpr bool is_partial(Shape shape) { return join(shape, Shape::groups) == shape; }
 
@@ -87,8 +89,12 @@ struct Operand {
     Shape shape = Shape::matrix;
     bool is_output = false;      ///< read only to add to what it holds
     std::optional<DType> dtype;  ///< in memory; none: nobody asks for the output
+    int64_t group = 1;           ///< columns of an output [M,N/G] that share an element
     bool operator==(const Operand&) const = default;
 };
+
+/// Returns the text of its shape, and "[M,N/128]" for an output with an element for each group of columns.
+std::string shape_text(const Operand& operand);
 
 using Operands = PerTensor<std::optional<Operand>>;
 /// Returns the number for a tensor of this name: that of tensors.def if it is free, else another; none if all are taken.

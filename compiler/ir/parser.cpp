@@ -49,16 +49,19 @@ class Parser final : ExpressionParser {
         return end_of_line();
     }
 
-    /// Parses "[M,N]", "[M]", "[N]" or "[]".
-    Expected<Shape> shape() {
+    /// Parses "[M,N]", "[M]", "[N]", "[]", or of an output "[M,N/128]".
+    Status shape(Operand& operand) {
         const Token at = lexer_.peek();
         NORMJIT_RETURN_IF_ERROR(expect('['));
         std::string axes = "[";
         while (is_kind(Token::Kind::word) || is_symbol(',')) axes += lexer_.next().text;
+        if (accept('/')) NORMJIT_RETURN_IF_ERROR(number(operand.group));
         NORMJIT_RETURN_IF_ERROR(expect(']'));
         axes += ']';
         for (const Shape each : {Shape::scalar, Shape::rows, Shape::cols, Shape::matrix}) {
-            if (text(each) == axes) return each;
+            if (text(each) != axes) continue;
+            operand.shape = each;
+            if (operand.group == 1 || (operand.is_output && each == Shape::matrix)) return {};
         }
         return error_at(at, "[M,N], [M], [N] or [] expected");
     }
@@ -69,7 +72,7 @@ class Parser final : ExpressionParser {
         NORMJIT_RETURN_IF_ERROR(expect(':'));
         Operand read{.name = std::string(name.text), .shape = {}, .is_output = is_output, .dtype = {}};
         NORMJIT_RETURN_IF_ERROR(dtype(read.dtype));
-        NORMJIT_TRY(read.shape, shape());
+        NORMJIT_RETURN_IF_ERROR(shape(read));
         const auto known = function_.find(name.text);
         if (known) {
             // An output that is added to comes first as an input.

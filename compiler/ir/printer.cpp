@@ -75,7 +75,7 @@ class Printer final : public Formula {
     std::string typed(Tensor tensor) const {
         const Operand& operand = function_.operand(tensor);
         return fmt::format("{}: {}{}", operand.name, operand.dtype ? normjit::name(*operand.dtype) : "none",
-                           text(operand.shape));
+                           shape_text(operand));
     }
 
     std::string inputs() const {
@@ -101,6 +101,12 @@ class Printer final : public Formula {
 };
 
 }  // namespace
+
+std::string shape_text(const Operand& operand) {
+    std::string shape(text(operand.shape));
+    if (operand.group > 1) shape.insert(shape.size() - 1, fmt::format("/{}", operand.group));
+    return shape;
+}
 
 std::string Formula::use(ValueId id, int outer) const {
     std::string name = name_in_use(id);

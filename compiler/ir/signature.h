@@ -18,7 +18,7 @@ struct Signature {
         Axes axes;
         bool is_output = false;
         bool is_optional = false;
-        std::string run = {};  ///< what divides the columns: "R" of [N/R], "128" of [N/128]; empty for [N]
+        std::string run = {};  ///< what divides the columns: "R" of [N/R], "128" of [M,N/128]; empty for [N]
     };
     std::string name;
     std::vector<Tensor> tensors;       ///< inputs, then outputs

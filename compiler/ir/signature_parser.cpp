@@ -129,14 +129,16 @@ Status SignatureParser::axes_of(Signature::Tensor& tensor) {
         allowed.push_back(each.text);
         if (each.text != found) continue;
         tensor.axes = each.axes;
-        if (tensor.run.empty() || (each.axes.is_columns() && !tensor.is_output)) return {};
-        return error_at(at, fmt::format("{}: only inputs [N/{}] and [S,N/{}] have an element for each run of columns",
-                                        found.insert(found.size() - 1, "/" + tensor.run), tensor.run, tensor.run));
+        if (tensor.run.empty() || (tensor.is_output ? each.axes.is_matrix() : each.axes.is_columns())) return {};
+        return error_at(at,
+                        fmt::format("{0}: only inputs [N/{1}] and [S,N/{1}], and outputs [M,N/{1}] and [S,M,N/{1}], "
+                                    "have an element for each run of columns",
+                                    found.insert(found.size() - 1, "/" + tensor.run), tensor.run));
     }
     return error_at(at, fmt::format("{} is none of the axes {}", text::shown(found), text::join(allowed)));
 }
 
-/// Parses the R of [N/R], or a number.
+/// Parses the R of [N/R] or [M,N/R], or a number.
 Expected<std::string> SignatureParser::run_of_columns() {
     const Token run = lexer_.next();
     if (run.kind == Token::Kind::number && run.text.find_first_not_of("0123456789") == run.text.npos)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ir/builder.h"
+#include "ir/groups.h"
 #include "ir/ir.h"
 #include "support/try.h"
 
@@ -67,6 +68,7 @@ Status verify_names(const Function& function) {
 
 Status verify_outputs(const Function& function) {
     std::set<Tensor> written;
+    const PerValue<bool> same = same_in_groups(function);
     for (const Output& output : function.outputs) {
         const auto& operand = function.operands[output.tensor];
         if (!operand) return invalid_argument("ir: an output is not declared");
@@ -82,6 +84,8 @@ Status verify_outputs(const Function& function) {
             return invalid_argument(
                 fmt::format("ir: output {} is {}, must be {}", name, text(shape), text(operand->shape)));
         }
+        if (operand->group > 1 && (!same[output.value] || operand->group != group_columns(function)))
+            return invalid_argument(fmt::format("ir: output {} is not one for each group", name));
     }
     return {};
 }
@@ -92,6 +96,8 @@ Status verify(const Function& function) {
     if (function.cols < 1) return invalid_argument(fmt::format("ir: cols={}: must be at least 1", function.cols));
     for (ValueId id = 0; id < function.size(); ++id) NORMJIT_RETURN_IF_ERROR(verify_value(function, id));
     NORMJIT_RETURN_IF_ERROR(verify_names(function));
+    if (const Status groups = check_groups(function); !groups.ok())
+        return invalid_argument(fmt::format("ir: {}", groups.message()));
     return verify_outputs(function);
 }
 

@@ -131,6 +131,8 @@ class Expansion {
                 return erf(a).id;
             case Op::gelu:
                 return gelu(a).id;
+            case Op::round_e8m0:
+                return round_e8m0(a).id;
             default:
                 return ir::no_value;
         }
@@ -230,6 +232,13 @@ class Expansion {
         const E x = apply(Op::min, apply(Op::abs, a), number(numbers_.gelu_most));
         const E density = exp(at_least(number(0) - x * x * 0.5, numbers_.exp_least));
         return at_least(a, 0) - x * (density * tail(x));
+    }
+
+    /// The mantissa is from 3/4 to 3/2. A number with more than 1 has the next power of two above it.
+    E round_e8m0(E a) {
+        const E x = apply(Op::min, at_least(a, ir::least_e8m0), number(ir::largest_e8m0));
+        const E is_more = at_least(apply(Op::compare, apply(Op::mantissa, x), number(1)), 0);
+        return apply(Op::ldexp, x * 0.0 + 1.0, apply(Op::exponent, x) + is_more);  // NaN stays NaN
     }
 
     ir::Function& function_;

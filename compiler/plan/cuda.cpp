@@ -280,7 +280,8 @@ CudaPlan make_cuda(const Plan& plan) {
         planned.keeps_elements = has_room_for_elements(planned);
     };
     add("", main);
-    if (main.vector_width > cuda_least_width(plan.spec) && !plan.spec.invariant)
+    const bool takes_any = !plan.spec.invariant && plan.spec.group_columns() == 0;
+    if (main.vector_width > cuda_least_width(plan.spec) && takes_any)
         add("_unaligned", unaligned_schedule(plan.spec, plan.target));
     const auto has_rows_form = [](const PlannedPath& planned) { return planned.schedule.form == CudaForm::rows; };
     cuda.one_group = plan.schedule.row_groups == 1 && !plan.epilogue.stores.empty() && plan.epilogue.scalars.empty() &&

@@ -67,9 +67,10 @@ class Printer {
     std::string operands() const {
         std::string text;
         for (const Operand& operand : plan_.operands) {
-            text += fmt::format("{}{} {}: {}{}", text.empty() ? "" : ", ", operand.is_written() ? "out" : "in",
-                                operand.name, normjit::name(operand.dtype),
-                                operand.is_per_slice() ? "[S,N]" : ir::text(ir::shape_of(operand.axes)));
+            text +=
+                fmt::format("{}{} {}: {}{}", text.empty() ? "" : ", ", operand.is_written() ? "out" : "in",
+                            operand.name, normjit::name(operand.dtype),
+                            operand.is_per_slice() ? "[S,N]" : ir::shape_text(plan_.function.operand(operand.tensor)));
         }
         return text;
     }
@@ -111,7 +112,7 @@ class Printer {
     }
 
     std::string past_caches(Tensor tensor) const {
-        if (plan_.geometry.cpu.nontemporal_bytes < 0) return "";
+        if (plan_.geometry.cpu.nontemporal_bytes < 0 || plan_.operands.of(tensor).axes.has_groups()) return "";
         const Operand* staged = staged_output(plan_.spec.cols, plan_.operands, *cpu_);
         if (staged != nullptr && staged->tensor != tensor) return "";
         return fmt::format(", non-temporal from {} bytes on{}", plan_.geometry.cpu.nontemporal_bytes,
@@ -136,6 +137,8 @@ class Printer {
 
     std::string order(const Sweep& sweep) const {
         if (cpu_ == nullptr) return "";
+        if (const int64_t group = plan_.spec.group_columns(); group > 0 && sweep.is_last())
+            return fmt::format(" (rows, then groups of {} columns, twice)", group);
         return sweep.is_last() ? fmt::format(" (strips of {} vectors, then rows)", cpu_->strip)
                                : fmt::format(" (rows, {} vectors a step)", cpu_->unroll);
     }

@@ -21,6 +21,7 @@ bool fills_pages(const Operand& matrix, int64_t cols) {
 bool has_4k_aliasing(const Spec& spec) {
     const OperandList operands(spec);
     return std::ranges::any_of(operands.matrix_outputs(), [&](const Operand& written) {
+        if (written.axes.has_groups()) return false;
         const auto is_alike = [&](const Operand& read) { return read.bytes() == written.bytes(); };
         return fills_pages(written, spec.cols) && std::ranges::any_of(operands.matrices(), is_alike);
     });

@@ -79,7 +79,7 @@ double slices_distance(const CudaFeatures& a, const CudaFeatures& b) {
 MatrixBytes matrix_bytes(const OperandList& operands) {
     MatrixBytes found;
     for (const Operand& operand : operands) {
-        if (!operand.is_matrix()) continue;
+        if (!operand.is_matrix() || operand.axes.has_groups()) continue;
         found.least =
             std::min(found.least, operand.is_written() ? std::max<int64_t>(operand.bytes(), 2) : operand.bytes());
         found.most = std::max(found.most, operand.bytes());
@@ -102,11 +102,13 @@ CudaFeatures cuda_features(const Spec& spec, const OperandList& operands, const 
     const MatrixBytes bytes = matrix_bytes(operands);
     features.element_bytes = static_cast<int>(bytes.least);
     features.width = static_cast<int>(16 / std::max<int64_t>(bytes.least, 2));
+    features.width = std::max(features.width, narrowest_of_groups(spec));
     features.alignment = features.width;
     while (spec.cols % features.alignment != 0) features.alignment /= 2;
     features.can_shift = bytes.are_alike && !spec.invariant && !spec.has_neighbours();
     features.matrices_read = static_cast<int>(operands.matrices().size());
-    features.matrices_written = static_cast<int>(operands.matrix_outputs().size());
+    features.matrices_written = static_cast<int>(std::ranges::count_if(
+        operands.matrix_outputs(), [](const Operand& output) { return !output.axes.has_groups(); }));
     features.columns_read = static_cast<int>(operands.columns().size());
     for (const Operand& column : operands.columns()) features.column_bytes += static_cast<int>(column.bytes());
     features.sums = static_cast<int>(operands.column_outputs().size());

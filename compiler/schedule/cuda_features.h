@@ -6,6 +6,7 @@
 #include "normjit/spec.h"
 #include "normjit/target.h"
 
+#include <algorithm>
 #include <compare>
 #include <cstdint>
 #include <string_view>
@@ -18,6 +19,11 @@ struct MatrixBytes {
     bool are_alike = true;        ///< all of one size, more than 8 bits
 };
 MatrixBytes matrix_bytes(const OperandList& operands);
+
+/// Returns the fewest elements of a vector with which a warp holds a group of columns.
+inline int narrowest_of_groups(const Spec& spec) {
+    return static_cast<int>(std::max<int64_t>(spec.group_columns() / 32, 1));
+}
 
 struct CudaFeatures {
     int64_t cols = 0;

@@ -75,6 +75,7 @@ CudaShape find_cuda_shape(const Spec& spec, const Target& target) {
     const auto [least, most, are_alike] = matrix_bytes(operands);
     CudaShape shape{.cols = spec.cols, .width = static_cast<int>(16 / std::max<int64_t>(least, 2))};
     while ((!are_alike || spec.invariant || spec.has_neighbours()) && spec.cols % shape.width != 0) shape.width /= 2;
+    shape.width = std::max(shape.width, narrowest_of_groups(spec));
     shape.load_divisor = choose_load_divisor(spec, shape.width, least);
     shape.shifted = spec.cols % shape.loaded_width() != 0;
     shape.vectors = shape.shifted ? plan::vectors_of_row(spec.cols, shape.width) : divide_up(spec.cols, shape.width);

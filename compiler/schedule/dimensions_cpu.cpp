@@ -74,7 +74,8 @@ Values prefetches(const SearchedProblem&, const Schedule&) { return {0, 1, 2, 3}
 /// columns can be split.
 Values split_rows(const SearchedProblem& p, const Schedule&) {
     const int64_t usual = cpu_of(p.heuristic).split_rows;
-    if (p.target.cpu.cores == 1 || p.spec.cols < 2 * least_columns || p.spec.invariant) return {usual};
+    if (p.target.cpu.cores == 1 || p.spec.cols < 2 * least_columns || p.spec.invariant || p.spec.group_columns() > 0)
+        return {usual};
     return p.rows <= usual ? Values{usual, 0} : Values{usual, INT64_MAX};
 }
 

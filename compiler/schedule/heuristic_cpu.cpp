@@ -253,7 +253,7 @@ int64_t threads_per_group(const Spec& spec, const Target& target, const CpuSched
 /// The widest rows are always split, because all L2 caches together hold more of them than one does. On a single thread
 /// splitting saves the partials (NOTES N-614).
 int64_t choose_split_rows(const Spec& spec, const Target& target, int64_t group_threads) {
-    if (spec.invariant) return 0;
+    if (spec.invariant || spec.group_columns() > 0) return 0;
     if (spec.cols > widest_range(target)) return INT64_MAX;
     constexpr int64_t narrowest_alone = 2048;  // columns for one thread
     constexpr int64_t most_alone = 32 << 10;   // the most elements for one thread

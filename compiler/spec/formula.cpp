@@ -4,6 +4,7 @@
 #include "gradient/differentiate.h"
 #include "ir/builder.h"
 #include "ir/formula_text.h"
+#include "ir/groups.h"
 #include "spec/halves.h"
 #include "support/try.h"
 
@@ -19,8 +20,10 @@ namespace {
 
 using gradient::Given;
 
-/// Writes the value; if the tensor accumulates, on top of what it holds.
+/// Writes the value; if the tensor accumulates, on top of what it holds. Stores of e8m0 take numbers that it has.
 void write(ir::Builder& b, const Spec& spec, Tensor tensor, ir::Expr value) {
+    const bool is_rounded = b.function()[value.id].op == ir::Op::round_e8m0;
+    if (spec.dtype(tensor) == DType::e8m0 && !is_rounded) return b.output(tensor, b.apply(ir::Op::round_e8m0, value));
     if (!spec.accumulates(tensor)) return b.output(tensor, value);
     b.output(tensor, b.input(tensor) + value);
 }
@@ -108,8 +111,11 @@ ir::Function declare_formula(const Spec& spec) {
         if (!its) continue;
         auto type = its->is_output ? spec.dtype_if(tensor) : spec.dtype_if(tensor).value_or(its->dtype);
         if (type && its->is_output && its->axes.has_runs()) type = spec.compute();  // rounded when the run is summed
-        function.operands[tensor] = {
-            .name = its->name, .shape = ir::shape_of(its->axes), .is_output = its->is_output, .dtype = type};
+        function.operands[tensor] = {.name = its->name,
+                                     .shape = ir::shape_of(its->axes),
+                                     .is_output = its->is_output,
+                                     .dtype = type,
+                                     .group = its->axes.has_groups() ? its->axes.run : 1};
     }
     return function;
 }
@@ -153,6 +159,8 @@ Expected<bool> has_zero_gradient(const Spec& spec, std::string_view input) {
 
 Expected<ir::Function> function_of(const Spec& spec) {
     NORMJIT_TRY(ir::Function function, derived_function(spec));
+    if (const Status groups = ir::check_groups(function); !groups.ok())
+        return invalid_argument("spec: formula: " + groups.message());
     return without_detach(std::move(function));
 }
 

@@ -24,7 +24,7 @@ inline DType computed_type(DType type) { return is_8bit(type) ? DType::f32 : typ
 
 /// Returns the type of a tensor that the text gives none, beside the first input's.
 inline DType usual_type(const Axes& axes, DType first) {
-    return axes.column ? computed_type(first) : compute_type(first);
+    return axes.column && !axes.has_groups() ? computed_type(first) : compute_type(first);
 }
 
 }  // namespace normjit

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads the text of a spec with a formula: the formula, or the name of one of the library, then keys.
+#include "ir/groups.h"
 #include "spec/fields.h"
 #include "spec/formula.h"
 #include "spec/formula_defaults.h"
@@ -170,7 +171,8 @@ class FormulaReader {
         wanted_ = given.value_or(usual);
         for (const SignatureTensor& tensor : source_.signature.tensors) {
             if (!tensor.is_output || !wanted_.contains(tensor.name)) continue;
-            NORMJIT_RETURN_IF_ERROR(add(tensor.name, tensor.axes, true, usual_type(tensor.axes)).status());
+            NORMJIT_TRY(const Axes axes, axes_of(tensor));
+            NORMJIT_RETURN_IF_ERROR(add(tensor.name, axes, true, usual_type(axes)).status());
         }
         return {};
     }
@@ -188,6 +190,11 @@ class FormulaReader {
         ir::PerValue<bool> needed(pass.function.values.size());
         for (const SignatureTensor& tensor : source_.signature.tensors) {
             if (!tensor.is_output || (tensor.is_optional && !fields_.find(gradient_name(tensor.name)))) continue;
+            if (!tensor.run.empty())
+                return invalid_argument(
+                    fmt::format("spec: formula: {}: an output [M,N/{}] has no gradient; only "
+                                "pass=forward is served",
+                                tensor.name, tensor.run));
             NORMJIT_RETURN_IF_ERROR(
                 add(gradient_name(tensor.name), tensor.axes, false, usual_type(tensor.axes)).status());
             needed[pass.values.find(tensor.name)->second] = true;
@@ -307,6 +314,7 @@ class FormulaReader {
     Status drop_unread() {
         NORMJIT_TRY(const ir::Function function, function_of(spec_));
         NORMJIT_RETURN_IF_ERROR(use_other_columns(function));
+        formula_.group_columns = ir::group_columns(function);
         NORMJIT_RETURN_IF_ERROR(check_sums_beside_runs(spec_, function));
         PerTensor<bool> is_read;
         for (const ir::Value& value : function.values) is_read[value.tensor] |= value.op == ir::Op::input;

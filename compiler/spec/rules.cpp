@@ -194,7 +194,10 @@ Status check_formula(const Spec& spec) {
         if ((its.dtype == DType::f64) != wide)
             return error(declared->name, name(its.dtype),
                          wide ? "must be f64, as the matrices are" : "f64 needs matrices of f64");
-        if (is_8bit(its.dtype) && !its.axes.is_matrix())
+        if (its.dtype == DType::e8m0 && !its.axes.has_groups())
+            return error(declared->name, name(its.dtype), "e8m0 is for outputs [M,N/G] or [S,M,N/G]");
+        const bool is_whole_matrix = its.axes.is_matrix() && !its.axes.has_groups();
+        if (is_8bit(its.dtype) && its.dtype != DType::e8m0 && !is_whole_matrix)
             return error(declared->name, name(its.dtype), "8-bit types are for matrices, [M,N] or [S,M,N]");
         if (its.accumulate && !(declared->is_output && its.axes.is_columns() && !its.axes.has_runs()))
             return error("accumulate", declared->name, "only outputs [N], sums over the rows, can be added to");

@@ -86,4 +86,7 @@ inline uint8_t to_small(float number, const SmallFormat& format) {
     return static_cast<uint8_t>(code | (bits >> 24 & 0x80));
 }
 
+/// Returns the code of a number that e8m0 has: the exponent of its bits. A NaN's is 0xff.
+inline uint8_t to_e8m0(float number) { return static_cast<uint8_t>(std::bit_cast<uint32_t>(number) >> 23); }
+
 }  // namespace normjit

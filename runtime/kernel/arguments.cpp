@@ -186,9 +186,10 @@ class Checker {
             __builtin_add_overflow(begin, static_cast<uintptr_t>(region.bytes), &end))
             return beyond_address_space(operand, given);
         if (!region.written || !region.overlaps_itself()) return {};
-        if (operand.is_matrix() && arguments_.rows > 1 && placed.row_stride < spec_.cols) {
+        const int64_t cols = operand.axes.width(spec_.cols);
+        if (operand.is_matrix() && arguments_.rows > 1 && placed.row_stride < cols) {
             return error(tensor, "row_stride is {}; the rows of an output must be at least cols={} apart",
-                         placed.row_stride, spec_.cols);
+                         placed.row_stride, cols);
         }
         return error(tensor, "slice_stride is {}; the slices of an output may not overlap", placed.slice_stride);
     }
@@ -273,6 +274,7 @@ class Checker {
         const Region &input = a.written ? b : a, &output = a.written ? a : b;
         if (input.written || input.operand == nullptr || output.operand == nullptr) return false;
         if (!input.operand->is_matrix() || !output.operand->is_matrix()) return false;
+        if (output.operand->axes.has_groups()) return false;
         const LaunchOperand &from = placed_.operands[places_.place(*input.operand)],
                             &to = placed_.operands[places_.place(*output.operand)];
         const bool same_rows = arguments_.rows == 1 || from.row_stride == to.row_stride;

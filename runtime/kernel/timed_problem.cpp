@@ -40,6 +40,8 @@ void make_numbers(DType type, void* memory, int64_t count) {
             return fill<uint8_t>(memory, count, [type](int64_t i) {
                 return to_small(numbers[i], type == DType::e4m3 ? e4m3_format : e5m2_format);
             });
+        case DType::e8m0:
+            return fill<uint8_t>(memory, count, [](int64_t i) { return to_e8m0(numbers[i]); });
         case DType::bf16:
             return fill<uint16_t>(memory, count, [](int64_t i) {
                 uint32_t bits = 0;

@@ -43,6 +43,17 @@ NORMJIT_DEVICE Math like(Math a, Math) {
     return a;
 }
 
+// Returns the least power of two that is not less than a: the exponent, rounded up. 2^-127 is a denormal f32.
+NORMJIT_DEVICE float round_e8m0(float a) {
+    const uint32 bits = __float_as_uint(min(max(a, 0x1p-127f), 0x1p127f));
+    if (a != a) return a;
+    return bits == 0x00400000u ? f32_of(bits) : f32_of((bits + 0x007fffffu) & 0x7f800000u);
+}
+NORMJIT_DEVICE double round_e8m0(double a) {
+    const int64 bits = __double_as_longlong(min(max(a, 0x1p-127), 0x1p127));
+    return a != a ? a : __longlong_as_double((bits + 0x000fffffffffffff) & 0x7ff0000000000000);
+}
+
 // Returns a / b for b from 1 to 2. A division for all numbers has a branch, which keeps elements from overlapping.
 NORMJIT_DEVICE float quotient(float a, float b) {
     float inverse;

@@ -27,6 +27,8 @@
 //   row_bytes                 sizeof(Row) when the two-pass form stores it, else 0
 //   scalars, scalar_parts     outputs that are the largest magnitude of a value, and the partials of one that a row
 //                             group has
+//   group, group_maxima       the columns of a group of group_max(), 0 without, and the number of values of group_max
+//   grouped_outputs           a bit for each of Outputs that is [M,N/group]
 //   final_threads, final_columns, final_loads   of the final reduce: of a block, and of a thread in flight at once
 // and, as generated code:
 //   Row                                        the values of one row (inputs and results of reductions)
@@ -35,6 +37,8 @@
 //                                              as many of the pair's other column after them; fills values.sum,
 //                                              .column, .scalar, .output; and .kept in a sweep that computes one, or
 //                                              reads it from there in later ones with `keeps`
+//   group_operands(row, m, c, values)          with groups, before the last sweep's element(), which reads the largest of
+//                                              its group from values.group: fills values.group
 //   reduced(Index<level>, row, sum)            from the sums of one level
 //   row_outputs(row, out)                      where there are RowOutputs, after the last level
 //   finish(Index<i>, arguments, slice, column, sum)   with epilogue: column output i
@@ -162,7 +166,8 @@ enum class Memory { registers, shared, global };
 template <class P, bool keeps>
 struct Values {
     typename P::Math sum[at_least(P::row_sums, 1)], column[at_least(P::ColumnOutputs::count, 1)],
-        scalar[at_least(P::scalars, 1)], output[at_least(P::Outputs::count, 1)], kept[at_least(P::kept, 1)];
+        scalar[at_least(P::scalars, 1)], output[at_least(P::Outputs::count, 1)], kept[at_least(P::kept, 1)],
+        group[at_least(P::group_maxima, 1)];
 };
 template <class P>
 using ValuesOf = Values<typename P::Formula, P::keeps_elements>;

@@ -5,6 +5,7 @@
 // partial per group, or as the outputs if one group takes all rows. Without column sums there may be a group for each
 // row.
 #pragma once
+#include "groups.cuh"
 #include "partials.cuh"
 #include "reduce.cuh"
 
@@ -129,7 +130,8 @@ struct RowKernel {
         unroll<0, outputs>([&](auto i) {
             constexpr int size = sizeof(typename P::Outputs::template type<i.value>);
             constexpr int of = At::outputs + i.value;
-            output[i.value] = (char*)a.operand[of].data + (first_element<P>(a, of, place) + column_of(0)) * size;
+            const int64 column = is_of_groups<P, i.value> ? 0 : column_of(0);
+            output[i.value] = (char*)a.operand[of].data + (first_element<P>(a, of, place) + column) * size;
             output_step[i.value] = elements_of_step(of) * size;
         });
         unroll<0, row_outputs>([&](auto i) {
@@ -172,6 +174,22 @@ struct RowKernel {
     template <int i>
     __device__ __forceinline__ void load_column(int v, uint32* to) const;
 
+    // Gathers element e of each matrix and column, and what earlier sweeps kept of it.
+    template <int level>
+    __device__ __forceinline__ void gather(int v, int e, const Math (&m)[matrices][width],
+                                           const Math (&c)[at_least(columns, 1)][width],
+                                           Math (&me)[with_neighbours<P>(matrices)],
+                                           Math (&ce)[at_least(with_neighbours<P>(columns), 1)],
+                                           ValuesOf<P>& values) const {
+        take_element<P>(m, e, me);
+        if constexpr (columns > 0) take_element<P>(c, e, ce);
+        if constexpr (P::keeps_elements) {
+#pragma unroll
+            for (int k = 0; k < P::kept; k++)
+                if (level > P::kept_from[k]) values.kept[k] = elements[k][v][e];
+        }
+    }
+
     template <int level>
     __device__ __forceinline__ void sweep_vector(const typename P::Row& row, int place, int v,
                                                  Math (&sum)[at_least(P::row_sums, 1)]) {
@@ -183,17 +201,20 @@ struct RowKernel {
         const uint32 in = is_inner(v) ? inside_all<width> : inside<width, P::cols>(column_of(v));
         unroll<0, matrices>([&](auto i) { fetch<i.value, level>(place, v, m[i.value]); });
         unroll<0, columns>([&](auto i) { fetch_column<i.value, level>(v, c[i.value]); });
+        constexpr bool has_groups = P::group > 0 && level == P::levels;
+        GroupMaxima<P> of_group;
+        if constexpr (has_groups)
+            of_group.find([&](int e, ValuesOf<P>& values) {
+                Math me[with_neighbours<P>(matrices)], ce[at_least(with_neighbours<P>(columns), 1)];
+                gather<level>(v, e, m, c, me, ce, values);
+                P::group_operands(row, me, ce, values);
+            });
 #pragma unroll
         for (int e = 0; e < width; e++) {
             Math me[with_neighbours<P>(matrices)], ce[at_least(with_neighbours<P>(columns), 1)];
-            take_element<P>(m, e, me);
-            if constexpr (columns > 0) take_element<P>(c, e, ce);
             ValuesOf<P> values;
-            if constexpr (P::keeps_elements) {
-#pragma unroll
-                for (int k = 0; k < P::kept; k++)
-                    if (level > P::kept_from[k]) values.kept[k] = elements[k][v][e];
-            }
+            gather<level>(v, e, m, c, me, ce, values);
+            if constexpr (has_groups) of_group.give(values);
             P::element(Index<level>{}, row, me, ce, values);
             if constexpr (P::keeps_elements) {
 #pragma unroll
@@ -228,6 +249,8 @@ struct RowKernel {
         if constexpr (level == P::levels)
             unroll<0, outputs>([&](auto i) {
                 using T = typename P::Outputs::template type<i.value>;
+                if constexpr (is_of_groups<P, i.value>)
+                    return store_of_group<P, T>(output[i.value], column_of(v), result[i.value][0]);
                 uint32 words[words_of<T, width>];
                 pack<T, width>(result[i.value], words);
                 char* to = output[i.value] + v * L::lanes * bytes_of<T, width>;

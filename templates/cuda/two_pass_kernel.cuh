@@ -6,6 +6,7 @@
 // Both have threads_per_row threads and `pipeline_depth` independent loads in flight. Without levels only the second is
 // launched.
 #pragma once
+#include "groups.cuh"
 #include "partials.cuh"
 #include "reduce.cuh"
 
@@ -203,8 +204,16 @@ struct ColumnWalk {
     __device__ __forceinline__ void take_row(const typename S::ColumnFragment& c, int64 index,
                                              const typename S::Fragment& raw, const typename P::Row& row) {
         Math output[at_least(S::outputs, 1)][width];
+        GroupMaxima<P> of_group;
+        if constexpr (P::group > 0) {
+            ValuesOf<P> operands[width];
+            S::each_element(raw, c,
+                            [&](int e, const Math* m, const Math* ce) { P::group_operands(row, m, ce, operands[e]); });
+            of_group.find([&](int e, ValuesOf<P>& values) { values = operands[e]; });
+        }
         S::each_element(raw, c, [&](int e, const Math* m, const Math* ce) {
             ValuesOf<P> last, values;
+            if constexpr (P::group > 0) of_group.give(last);
             P::element(Index<P::levels>{}, row, m, ce, last);
             if constexpr (P::column_sweep != P::levels)
                 P::element(Index<P::column_sweep>{}, row, m, ce, values);
@@ -218,10 +227,12 @@ struct ColumnWalk {
         unroll<0, S::outputs>([&](auto i) {
             using T = typename P::Outputs::template type<i.value>;
             constexpr int to = S::At::outputs + i.value;
+            T* const first = (T*)a.operand[to].data + first_element<P>(a, to, place(index));
+            if constexpr (is_of_groups<P, i.value>)
+                return store_of_group<P, T>(first, int(vector * width), output[i.value][0]);
             uint32 words[words_of<T, width>];
             pack<T, width>(output[i.value], words);
-            store<bytes_of<T, width>>((T*)a.operand[to].data + first_element<P>(a, to, place(index)) + vector * width,
-                                      words);
+            store<bytes_of<T, width>>(first + vector * width, words);
         });
     }
 

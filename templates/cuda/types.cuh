@@ -23,6 +23,10 @@ struct e5m2 {
     unsigned char bits;
 };
 
+struct e8m0 {
+    unsigned char bits;
+};
+
 template <int value_>
 struct Index {
     static constexpr int value = value_;
@@ -173,6 +177,8 @@ NORMJIT_DEVICE uint32 code_of(float value) {
 // Returns the codes of two numbers; the low byte is the first one in memory.
 template <class T>
 NORMJIT_DEVICE uint32 code_pair(float low, float high) {
+    if constexpr (same<T, e8m0>)  // the numbers are of the type
+        return (__float_as_uint(low) >> 23 & 0xff) | (__float_as_uint(high) >> 23 & 0xff) << 8;
 #if __CUDA_ARCH__ >= 890
     unsigned short codes;
     if constexpr (same<T, e4m3>) asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(codes) : "f"(high), "f"(low));

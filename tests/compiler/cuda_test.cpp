@@ -126,6 +126,37 @@ TEST_CASE("the heuristic is legal for every spec on every target") {
     }
 }
 
+TEST_CASE("groups of columns lie in lanes of one warp") {
+    const auto spec = [](int64_t columns, int64_t cols, std::string_view type) {
+        return fmt::format(
+            "norm f(x[M,N]) -> y[M,N], g[M,N/{0}] {{ g = group_max(x, {0}); y = x - row_mean(x) / g }} "
+            "pass=forward cols={1} x={2}",
+            columns, cols, type);
+    };
+    const std::string usual = spec(128, 3200, "bf16");
+    CHECK(reason(usual.c_str(), "cuda threads_per_row=224 vector_width=8") == "");
+    CHECK(reason(usual.c_str(), "cuda threads_per_row=416 vector_width=2") ==
+          "schedule: vector_width=2: groups of 128 columns need at least 4, so that a warp holds one");
+    CHECK(reason(usual.c_str(), "cuda threads_per_row=8 rows_per_block=4 vector_width=8") ==
+          "schedule: threads_per_row=8: groups of 128 columns need a multiple of 16 with vector_width=8");
+    CHECK(reason(usual.c_str(), "cuda threads_per_row=128 cluster=2 vector_width=8") ==
+          "schedule: cluster=2: groups of 128 columns would lie in two blocks");
+    CHECK(plan_of(*parse_spec(usual), *parse_target("sm_90")).cuda().paths.size() == 1);
+    for (const char* text : all_targets) {
+        for (const char* type : {"f32", "bf16", "e4m3", "f64"}) {
+            for (int64_t columns = 16; columns <= 256; columns *= 2) {
+                for (const int64_t groups : {1, 2, 3, 25, 64, 1000, 20000}) {
+                    const Spec grouped = *parse_spec(spec(columns, columns * groups, type));
+                    const Target target = *parse_target(text);
+                    CAPTURE(to_text(grouped));
+                    CAPTURE(text);
+                    REQUIRE(legality(grouped, heuristic(grouped, target), target).message() == "");
+                }
+            }
+        }
+    }
+}
+
 TEST_CASE("paths of a plan") {
     test::Random random(test::seed());
     const int64_t count = test::rounds(1000);

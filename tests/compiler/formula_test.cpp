@@ -68,6 +68,42 @@ TEST_CASE("a formula that is wrong gets its place and what is allowed") {
          "spec: formula: line 1, column 21: 'y' has rows, so beside tensors with S it needs S as well"},
         {"norm f(x[S,M,N], z[M,N]) -> y[S,M,N] { y = x * z } cols=8 slices=2 out=dz",
          "spec: out=dz: 'dz' is not one of dx"},
+        {"norm f(x[M,N], g[M,N/16]) -> y[M,N] { y = x * g } cols=16",
+         "spec: formula: line 1, column 17: [M,N/16]: only inputs [N/16] and [S,N/16], and outputs [M,N/16] and "
+         "[S,M,N/16], have an element for each run of columns"},
+        {"norm f(x[M,N]) -> y[M,N] { y = x / group_max(x, 24) } pass=forward cols=48",
+         "spec: formula: line 1, column 36: group_max: the columns of a group are 24; must be a power of two from 16 "
+         "to "
+         "256 that divides cols=48"},
+        {"norm f(x[M,N]) -> y[M,N] { y = x / group_max(x, 32) } pass=forward cols=48",
+         "spec: formula: line 1, column 36: group_max: the columns of a group are 32"},
+        {"norm f(x[M,N]) -> y[M,N] { y = x / group_max(x, x) } pass=forward cols=48",
+         "spec: formula: line 1, column 36: group_max: the columns of a group are not a number"},
+        {"norm f(x[M,N]) -> y[M,N] { y = x * group_max(row_mean(x), 16) } pass=forward cols=16",
+         "spec: formula: line 1, column 36: group_max of [M]; must be of [M,N]"},
+        {"norm f(x[M,N]) -> y[M,N] { y = x / group_max(x, 16) } cols=16", "spec: formula: group_max has no derivative"},
+        {"norm f(x[M,N]) -> y[M,N], g[M,N/16] { g = group_max(x, 16); y = x / g } cols=16",
+         "spec: formula: g: an output [M,N/16] has no gradient; only pass=forward is served"},
+        {"norm f(x[M,N]) -> g[M,N/16] { g = x + group_max(x, 16) } pass=forward cols=32",
+         "spec: formula: line 1, column 56: the output 'g' is not one for each 16 columns; such a value is computed "
+         "from "
+         "group_max(a, 16), [M] and numbers alone"},
+        {"norm f(x[M,N]) -> g[M,N/32] { g = group_max(x, 16) } pass=forward cols=32",
+         "spec: formula: line 1, column 52: the output 'g' is not one for each 32 columns"},
+        {"norm f(x[M,N]) -> y[M,N] { g = group_max(x, 16); y = g + group_max(x, 32) } pass=forward cols=32",
+         "spec: formula: group_max: the groups of a formula must have one size"},
+        {"norm f(x[M,N]) -> y[M,N] { g = group_max(x, 16); y = group_max(x / g, 16) } pass=forward cols=32",
+         "spec: formula: y: a group_max of what depends on a group_max is not served"},
+        {"norm f(x[M,N]) -> y[M,N] { g = group_max(x, 16); s = row_mean(x / g); y = x * s } pass=forward cols=32",
+         "spec: formula: s: a reduction of what depends on a group_max is not served"},
+        {"norm f(x[M,N]) -> y[M,N], s[N] { y = x / group_max(x, 16); s = col_sum(x) } pass=forward cols=32",
+         "spec: formula: s: goes with no group_max; a launch computes one or the other"},
+        {"norm f(x[M,N]) -> y[M,N] { y = partner(x) / group_max(x, 16) } pass=forward cols=32",
+         "spec: formula: partner: goes with no group_max"},
+        {"norm f(x[M,N]) -> y[M,N], g[M,N/16] { g = group_max(x, 16); y = x / g } pass=forward cols=32 g=e4m3",
+         "spec: g=e4m3: 8-bit types are for matrices"},
+        {"norm f(x[M,N]) -> y[M,N] { y = x * 2 } pass=forward cols=32 y=e8m0",
+         "spec: y=e8m0: e8m0 is for outputs [M,N/G] or [S,M,N/G]"},
     };
     for (const auto& [text, error] : wrongs) {
         CAPTURE(text);

@@ -143,6 +143,19 @@ TEST_CASE("every legal schedule compiles, with equal results") {
     CHECK(legal > 0);
 }
 
+TEST_CASE("groups of columns are taken one by one") {
+    const Spec spec =
+        *parse_spec("norm f(x[M,N]) -> y[M,N] { y = x / group_max(x, 16) - row_mean(x) } pass=forward cols=64 x=bf16");
+    const auto refusal = [&](const char* schedule) {
+        return legality(spec, *parse_schedule(schedule), four_cores).message();
+    };
+    CHECK(refusal("cpu strip=1 unroll=4 row_block=8 cache_columns=1 cache_elements=1 prefetch=1") == "");
+    CHECK(refusal("cpu strip=2") == "schedule: strip=2: group_max needs 1");
+    CHECK(refusal("cpu strip=1 split_rows=3") == "schedule: split_rows=3: group_max needs 0");
+    CHECK(refusal("cpu strip=1 overlap=1") == "schedule: overlap=1: group_max needs 0");
+    CHECK(refusal(to_text(heuristic(spec, four_cores)).c_str()) == "");
+}
+
 TEST_CASE("a refused schedule says which number is wrong and what is allowed") {
     const Spec spec = *parse_spec("layernorm cols=64 x=bf16");
     const auto refusal = [&](const char* schedule) {

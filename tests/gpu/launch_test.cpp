@@ -268,6 +268,23 @@ TEST_CASE("with neighbours data that is not aligned for pairs of columns is refu
     CHECK(kernel.launch(arguments).ok());
 }
 
+TEST_CASE("groups of columns need whole vectors") {
+    const Kernel kernel = fake_kernel(
+        fake_engine(),
+        "norm f(x[M,N]) -> y[M,N], g[M,N/128] { g = group_max(x, 128); y = x / g } pass=forward cols=4096 x=bf16",
+        "cuda row_groups=99 threads_per_row=256 vector_width=8");
+    const Tensor x = *kernel.artifact().spec.find("x"), g = *kernel.artifact().spec.find("g");
+    Arguments arguments = fake_arguments(kernel, 50);
+    arguments[g].data = moved(g, 4), arguments[g].cols = 32;
+    check_launch(kernel, arguments);
+    CHECK(launched() == Names{"rows"});
+    arguments[x].data = moved(x, 2);
+    CHECK(
+        kernel.launch(arguments).message() ==
+        "launch: x: with group_max its address and row stride in bytes must be multiples of 16; a group of columns is "
+        "made of whole vectors");
+}
+
 TEST_CASE("without rows there is only the final reduce, of no groups") {
     const FakeCuda& fake = fake_driver();
     const Kernel kernel = fake_kernel(fake_engine(), row_spec, row_schedule);

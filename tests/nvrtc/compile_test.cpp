@@ -105,6 +105,18 @@ constexpr const char* specs_of_formulas[] = {
     "rmsnorm_e4m3 pass=forward cols=7168 x=bf16 gamma=bf16 y=e4m3",
     "rmsnorm_e4m3 pass=forward cols=999 x=e4m3 y=e5m2",
     "blocks_e4m3 pass=forward slices=56 cols=128 x=bf16 gamma=bf16 y=e4m3",
+    "rmsnorm_blocks pass=forward cols=4096 x=bf16 residual=bf16 gamma=f32 y=e4m3 out=y,scale,h,rstd",
+    "rmsnorm_blocks pass=forward rows=8192 cols=7168 x=bf16 gamma=bf16 y=e4m3",
+    "rmsnorm_blocks pass=forward rows=32 cols=7168 x=bf16 gamma=bf16 y=e4m3",
+    "rmsnorm_blocks pass=forward cols=128 x=bf16 y=e4m3",
+    "rmsnorm_blocks pass=forward cols=16384 x=f32 y=e4m3",
+    "rmsnorm_blocks pass=forward cols=3000064 x=bf16 gamma=f32 y=e4m3",
+    "rmsnorm_mx pass=forward cols=4096 x=bf16 gamma=bf16 y=e4m3 scale=e8m0",
+    "rmsnorm_mx pass=forward rows=8192 cols=7168 x=f16 residual=f16 gamma=f32 y=e5m2 scale=e8m0 out=y,scale,h",
+    "norm groups(x[S,M,N], z[M,N]) -> y[S,M,N], g[S,M,N/16] { v = silu(x) * z; g = group_max(v, 16) + row_mean(v); y = "
+    "v "
+    "/ g } pass=forward slices=3 cols=2048 x=f16",
+    "norm wide(x[M,N]) -> y[M,N], g[M,N/256] { g = group_max(x, 256); y = x - g } pass=forward cols=4096 x=f64",
     "gated_rmsnorm cols=128 x=bf16 z=e5m2 gamma=f32 dx=e5m2",
 };
 

@@ -88,9 +88,14 @@ std::vector<Target> code_generators() {
 
 namespace {
 
-Schedule random_cpu_schedule(Random& random) {
+Schedule random_cpu_schedule(Random& random, const Spec& spec) {
     Schedule schedule = random_schedule(random);
     auto& cpu = std::get<CpuSchedule>(schedule.device);
+    if (spec.group_columns() > 0) {  // seldom drawn together
+        cpu.overlap = 0;
+        cpu.split_rows = 0;
+        cpu.strip = 1;
+    }
     if (random.chance(50)) cpu.nontemporal_kb = random.between(-1, 0);
     return schedule;
 }
@@ -122,7 +127,7 @@ Schedule random_legal_schedule(Random& random, const Spec& spec, const Target& t
     const Schedule usual = heuristic(spec, target);
     for (int i = 0; i < 30; ++i) {
         const Schedule schedule =
-            target.isa == Isa::cuda ? random_cuda_schedule_near(random, usual) : random_cpu_schedule(random);
+            target.isa == Isa::cuda ? random_cuda_schedule_near(random, usual) : random_cpu_schedule(random, spec);
         if (legality(spec, schedule, target).ok()) return schedule;
     }
     return usual;

@@ -8,6 +8,7 @@
 #include "plan/plan.h"
 #include "support/try.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -39,6 +40,12 @@ Real compare(Real a, Real b) { return a > b ? 1 : a < b ? -1 : a == b ? 0 : a + 
 /// An error of the argument of exp is an error of its value, as many times larger as the argument is.
 Real gelu_condition(Real x) { return std::isfinite(x) ? 4 * std::fabs(gelu_argument(x)) : 0; }
 
+Real round_e8m0(Real x) {
+    if (std::isnan(x)) return x;
+    const Real size = std::clamp(x, 0x1p-127L, 0x1p127L), power = std::ldexp(1.0L, std::ilogb(size));
+    return power < size ? 2 * power : power;
+}
+
 const Function functions[] = {
     {"abs(x)", [](Real x) { return std::fabs(x); }, 0},
     {"sqrt(x)", [](Real x) { return std::sqrt(x); }, 0.5},
@@ -47,6 +54,7 @@ const Function functions[] = {
     {"min(x, abs(x))", [](Real x) { return x; }, 0},
     {"max(abs(x), x)", [](Real x) { return std::fabs(x); }, 0},
     {"compare(x, 1.5)", [](Real x) { return compare(x, 1.5L); }, 0},
+    {"round_e8m0(x)", round_e8m0, 0},
     {"exp(x)", [](Real x) { return std::exp(x); }, 1.1},
     {"sigmoid(x)", sigmoid, 2},
     {"silu(x)", [](Real x) { return std::isinf(x) && x < 0 ? -0.0L : x * sigmoid(x); }, 2.5},

@@ -53,8 +53,8 @@ Layout make_layout(const Case& a_case) {
         layout.places[tensor].slice_stride =
             spec.is_matrix(tensor) ? a_case.rows * spec.cols : spec.declared_axes(tensor).width(spec.cols);
     }
-    // With spec.invariant a GPU accepts whole vectors only.
-    const bool aligned = spec.invariant && a_case.target.is_cuda();
+    // With spec.invariant and with groups of columns a GPU accepts whole vectors only.
+    const bool aligned = (spec.invariant || spec.group_columns() > 0) && a_case.target.is_cuda();
     if (a_case.layout == 0) return layout;
     Random random(a_case.layout);
     for (Tensor tensor : all_tensors) {
@@ -62,8 +62,9 @@ Layout make_layout(const Case& a_case) {
         Layout::Place& place = layout.places[tensor];
         place.edge = random.chance(50) || aligned ? GuardedMemory::Edge::front : GuardedMemory::Edge::back;
         place.shift = aligned ? 0 : random.between(0, 1);
-        place.stride = random_stride(random, spec.cols, size(spec, tensor));
-        if (aligned && place.stride % 64 != 0) place.stride = spec.cols;
+        const int64_t width = spec.axes(tensor).width(spec.cols);
+        place.stride = random_stride(random, width, size(spec, tensor));
+        if (aligned && place.stride % 64 != 0) place.stride = width;
         place.slice_stride = spec.is_matrix(tensor) ? a_case.rows * place.stride : spec.axes(tensor).width(spec.cols);
         if (spec.has_slices() && spec.axes(tensor).slice && !aligned) draw_slice_stride(random, a_case, tensor, place);
     }

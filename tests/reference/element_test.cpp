@@ -73,6 +73,18 @@ TEST_CASE("every 8-bit value round trips, midpoints round to even, and what is l
     CHECK(value_of(DType::e5m2, 0x7b) == 57344);
     CHECK(value_of(DType::e5m2, 0x01) == 0x1p-16);
     CHECK(value_of(DType::e5m2, 0x7c) == infinity);
+    CHECK(value_of(DType::e8m0, 0x00) == 0x1p-127);
+    CHECK(value_of(DType::e8m0, 0xfe) == 0x1p127);
+    CHECK(std::isnan(value_of(DType::e8m0, 0xff)));
+    for (uint32_t bits = 0; bits < 0xfe; ++bits) {
+        const double number = value_of(DType::e8m0, bits);
+        CHECK(bits_of(DType::e8m0, number) == bits);
+        CHECK(bits_of(DType::e8m0, number * (1 + 0x1p-40)) == bits + 1);
+        CHECK(bits_of(DType::e8m0, number * 2) == bits + 1);
+    }
+    for (const double number : {0.0, -1.0, -infinity, 0x1p-1000}) CHECK(bits_of(DType::e8m0, number) == 0);
+    for (const double number : {0x1p128, infinity}) CHECK(bits_of(DType::e8m0, number) == 0xfe);
+    CHECK(bits_of(DType::e8m0, std::nan("")) == 0xff);
     for (DType type : {DType::e4m3, DType::e5m2}) {
         for (double number : {1e30, largest(type) * 1.1, infinity}) {
             CHECK(value_of(type, bits_of(type, number)) == largest(type));

@@ -203,6 +203,23 @@ TEST_CASE("dx over an input matrix") {
     CHECK(starts(launch.error(), "launch: dx: overlaps dy"));
 }
 
+TEST_CASE("an output for groups of columns has a column for each, and takes no matrix's place") {
+    Launch launch("norm f(x[M,N]) -> y[M,N], g[M,N/16] { g = group_max(x, 16); y = x / g } pass=forward cols=32");
+    const auto tensor = [&](const char* name) { return *launch.artifact.spec.find(name); };
+    launch.artifact.geometry = {.row_groups = 2};
+    for (const char* name : {"x", "y", "g"}) launch.arguments[tensor(name)].cols = *name == 'g' ? 2 : 32;
+    CHECK(launch.error() == "");
+    Argument& g = launch.arguments[tensor("g")];
+    g.cols = 32;
+    CHECK(launch.error() == "launch: g: cols is 32; must be 2");
+    g.cols = 2, g.row_stride = 1;
+    CHECK(launch.error() == "launch: g: row_stride is 1; the rows of an output must be at least cols=2 apart");
+    g.row_stride = 32, g.data = launch.arguments[tensor("x")].data;
+    CHECK(starts(launch.error(), "launch: g: overlaps x"));
+    g.data = launch.at(tensor_count);
+    CHECK(launch.error() == "");
+}
+
 TEST_CASE("matrices side by side in the rows of a larger one") {
     Launch launch;
     for (Tensor tensor : {Tensor::x, Tensor::dx}) launch.arguments[tensor].row_stride = 10;

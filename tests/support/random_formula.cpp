@@ -21,7 +21,8 @@ class FormulaText {
     std::string run() {
         const bool has_gate = random_.chance(50), has_rows = random_.chance(25), has_scale = random_.chance(60);
         const bool has_slices = random_.chance(25), is_shared = has_slices && random_.chance(60);
-        has_partners_ = random_.chance(25), has_neighbours_ = random_.chance(25);
+        const bool has_groups = random_.chance(20);
+        has_partners_ = !has_groups && random_.chance(25), has_neighbours_ = !has_groups && random_.chance(25);
         const std::string rows = has_slices ? "S,M" : "M";
         std::string inputs = fmt::format("x[{},N]", rows);
         matrices_ = {"x"};
@@ -39,6 +40,16 @@ class FormulaText {
         const std::string scaled = fmt::format("{} * rsqrt(row_mean({} * {}) + 0.5)", last, last, last);
         body_ += fmt::format("y = {}{}", scaled, has_scale && random_.chance(70) ? " * gamma" : "");
         std::string outputs = fmt::format("y[{},N]", rows);
+        if (has_groups) {
+            // Of a value, or of what y is before it is scaled, which both passes over a group need.
+            const int64_t columns = int64_t{16} << random_.between(0, 4);
+            const std::string of = random_.chance(50) ? last : any(matrices_);
+            body_ +=
+                fmt::format("; g = max(group_max(abs({}), {}), 0.25){}; u = {} / g", of, columns,
+                            rows_.empty() ? "" : fmt::format(" + abs({})", any(rows_)), random_.chance(50) ? "y" : "x");
+            return fmt::format("norm drawn({}) -> {}, g[{},N/{}], u?[{},N] {{ {} }}", inputs, outputs, rows, columns,
+                               rows, body_);
+        }
         if (random_.chance(15)) {
             outputs += ", s?[N]";
             body_ += fmt::format("; s = col_sum({}) * 0.5 + {}", last, has_scale ? "gamma" : "1");
@@ -111,6 +122,12 @@ class FormulaText {
     int count_ = 0;
 };
 
+/// Returns the columns that the rows of a formula are divided into groups of, as its outputs say; 1 without groups.
+int64_t group_of(const std::string& formula) {
+    const size_t output = formula.find("M,N/");
+    return output == formula.npos ? 1 : std::stoll(formula.substr(output + 4));
+}
+
 int64_t random_divisor(Random& random, int64_t of) {
     std::vector<int64_t> all;
     for (int64_t each = 1; each <= of / each; ++each) {
@@ -135,11 +152,13 @@ Expected<Spec> random_formula_spec(Random& random, const SpecLimits& limits) {
     if (text == "dynamic_tanh") text += fmt::format(" alpha={}", random.pick({0.5, 1.25}));
     const std::string whole(library_formula(text).value_or(text));
     const bool has_partners = whole.find("partner") != std::string::npos;
-    const int64_t multiple = (has_partners ? 2 : 1) * (whole.find("neighbour") != std::string::npos ? 2 : 1);
-    text += fmt::format(" pass={} cols={}", random.chance(40) ? "forward" : "backward", multiple * drawn.cols);
+    const int64_t group = group_of(whole),
+                  multiple = (has_partners ? 2 : 1) * (whole.find("neighbour") != std::string::npos ? 2 : 1),
+                  cols = (multiple * drawn.cols + group - 1) / group * group;
+    text += fmt::format(" pass={} cols={}", random.chance(40) || group > 1 ? "forward" : "backward", cols);
     // A run lies in one half, or is the whole row.
     if (whole.find("/R]") != std::string::npos)
-        text += fmt::format(" R={}", random.chance(20) ? multiple * drawn.cols : random_divisor(random, drawn.cols));
+        text += fmt::format(" R={}", random.chance(20) ? cols : random_divisor(random, cols / multiple));
     if (drawn.rows) text += fmt::format(" rows={}", *drawn.rows);
     if (drawn.has_slices()) text += drawn.slices ? fmt::format(" slices={}", *drawn.slices) : " slices=any";
     const bool wide = random.chance(10);
@@ -151,6 +170,9 @@ Expected<Spec> random_formula_spec(Random& random, const SpecLimits& limits) {
     if (has_8_bits && random.chance(70))
         text += fmt::format(" {}={}", text.find("pass=forward") != std::string::npos ? "y" : random.pick({"dx", "dy"}),
                             name(random.pick({DType::e4m3, DType::e5m2})));
+    const char* of_group = whole.find(", g[") != std::string::npos ? "g" : "scale";
+    if (group > 1 && !wide && random.chance(40))
+        text += fmt::format(" {}={}", of_group, name(random.pick({DType::e8m0, DType::bf16})));
     if (whole.find("gamma") != std::string::npos)
         text +=
             wide ? " gamma=f64" : fmt::format(" gamma={}", name(random.pick({DType::f32, DType::f32, DType::bf16})));
@@ -159,7 +181,8 @@ Expected<Spec> random_formula_spec(Random& random, const SpecLimits& limits) {
         text += random.chance(50) ? " out=dk" : " out=dx,dk";
     if (text.find("pass=forward") != std::string::npos) {
         std::string outputs = "y";
-        for (const char* optional : {"s", "m"}) {
+        if (group > 1) outputs += fmt::format(",{}", of_group);
+        for (const char* optional : {"s", "m", "u"}) {
             if (whole.find(fmt::format(", {}?[", optional)) != std::string::npos && random.chance(80))
                 outputs += fmt::format(",{}", optional);
         }

@@ -49,7 +49,7 @@ class CpuCheckedProblem final : public CheckedProblem {
         NORMJIT_RETURN_IF_ERROR(kernel.launch(arguments));
         for (const int64_t row : expected_.rows_to_check()) {
             for (const Operand& output : expected_.row_outputs()) {
-                const int64_t element = output.is_matrix() ? row * data_.spec().cols : row;
+                const int64_t element = row * output.axes.width(data_.spec().cols);
                 NORMJIT_RETURN_IF_ERROR(expected_.check_row(output, row, data_.element(output.tensor, element)));
             }
         }

@@ -66,7 +66,7 @@ void ExpectedOutputs::compute_alike(const Inputs& inputs) {
     const auto all = reference::compute_repeated(spec_of_slice(spec_), made, batch_.all_rows(), inputs);
     for (const int64_t row : rows_to_check_) {
         for (const Operand& output : row_outputs_) {
-            const int64_t count = output.is_matrix() ? spec_.cols : 1;
+            const int64_t count = output.axes.width(spec_.cols);
             const auto start = all[output.tensor].begin() + row % made * count;
             rows_[row][output.tensor].assign(start, start + count);
         }

@@ -56,11 +56,12 @@ Expected<Buffer> Buffer::allocate(int64_t bytes) {
 
 int64_t Problem::row_stride(Tensor matrix) const {
     const auto size = static_cast<int64_t>(size_of(spec.dtype(matrix)));
-    return round_up(spec.cols * size, row_alignment) / size;
+    return round_up(spec.axes(matrix).width(spec.cols) * size, row_alignment) / size;
 }
 
 void* Problem::element(Tensor tensor, int64_t i) const {
-    if (spec.is_matrix(tensor) && row_alignment > 1) i += i / spec.cols * (row_stride(tensor) - spec.cols);
+    const int64_t width = spec.axes(tensor).width(spec.cols);
+    if (spec.is_matrix(tensor) && row_alignment > 1) i += i / width * (row_stride(tensor) - width);
     return static_cast<char*>(tensors[tensor].data()) + i * static_cast<int64_t>(size_of(spec.dtype(tensor)));
 }
 

@@ -32,6 +32,8 @@ constexpr Format format_of(DType type) {
             return {4, -6, 8};
         case DType::e5m2:
             return {3, -14, 15};
+        case DType::e8m0:
+            return {1, -127, 127};
     }
     return {};
 }
@@ -112,6 +114,14 @@ uint8_t encode_8bit(DType type, double number) {
     return sign | low;
 }
 
+/// Returns the smallest power of two of e8m0 that is not less than the number.
+double round_up(double number) {
+    if (std::isnan(number)) return number;
+    const double size = std::clamp(number, 0x1p-127, 0x1p127);
+    const double power = power_of_two(std::ilogb(size));
+    return power < size ? 2 * power : power;
+}
+
 }  // namespace
 
 double decode(DType type, const void* element) {
@@ -127,6 +137,10 @@ double decode(DType type, const void* element) {
         case DType::e4m3:
         case DType::e5m2:
             return decode_8bit(type, load<uint8_t>(element));
+        case DType::e8m0: {
+            const int code = load<uint8_t>(element);
+            return code == 255 ? std::numeric_limits<double>::quiet_NaN() : power_of_two(code - 127);
+        }
     }
     return std::numeric_limits<double>::quiet_NaN();
 }
@@ -144,6 +158,9 @@ void encode(DType type, double number, void* element) {
         case DType::e4m3:
         case DType::e5m2:
             return store(encode_8bit(type, round_to(type, number)), element);
+        case DType::e8m0:
+            return store(static_cast<uint8_t>(std::isnan(number) ? 255 : std::ilogb(round_to(type, number)) + 127),
+                         element);
     }
 }
 
@@ -160,6 +177,7 @@ void encode(DType type, const std::vector<double>& numbers, void* elements) {
 }
 
 double round_to(DType type, double number) {
+    if (type == DType::e8m0) return round_up(number);
     if (is_8bit(type) && std::fabs(number) > largest(type)) return std::copysign(largest(type), number);
     if (type == DType::f64 || !std::isfinite(number)) return number;
     // At this size a double's last place is one spacing of the type, so that the addition rounds.

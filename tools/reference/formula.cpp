@@ -83,7 +83,8 @@ class FormulaComputation : FormulaRows<Real> {
             } else if (axes(tensor).is_scalar()) {
                 for (const Number& number : numbers) magnitudes_[tensor].add(number);
             } else {
-                for (size_t j = 0; j < numbers.size(); ++j) write(tensor, offset(tensor) + j, numbers[j]);
+                const auto run = static_cast<size_t>(axes(tensor).run);
+                for (size_t j = 0; j < numbers.size(); j += run) write(tensor, offset(tensor) + j / run, numbers[j]);
             }
         }
     }

@@ -69,6 +69,8 @@ Bounded<Real> element(const Operation& operation, const Function<Real>* function
             return rounded_by<Real>(DType::bf16, a);
         case Kind::round_f16:
             return rounded_by<Real>(DType::f16, a);
+        case Kind::round_e8m0:
+            return rounded_by<Real>(DType::e8m0, a);
         default:
             return function == nullptr ? Bounded<Real>{a.value, unknown} : apply(*function, a);
     }

@@ -26,8 +26,10 @@ enum class Kind {
     neighbour,
     round_bf16,
     round_f16,
+    round_e8m0,
     row_mean,
     row_max,
+    group_max,
     detach,
     reduced,
     function

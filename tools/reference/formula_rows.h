@@ -74,7 +74,9 @@ class FormulaRows {
             case Kind::row_mean:
                 return {row_mean(operation.operands[0])};
             case Kind::row_max:
-                return {row_max(operation.operands[0])};
+                return {largest(operation.operands[0], 0, cols_)};
+            case Kind::group_max:
+                return group_max(operation);
             case Kind::reduced:  // when it is written
                 return values_[static_cast<size_t>(operation.operands[0])];
             default:
@@ -99,10 +101,19 @@ class FormulaRows {
                    : Number{number.value, std::numeric_limits<Real>::infinity()};
     }
 
-    Number row_max(int of) const {
-        Number largest = at(of, 0);
+    /// Returns the largest of each run of columns, for each of them.
+    Numbers group_max(const Operation& operation) const {
+        const auto run = static_cast<size_t>(at(operation.operands[1], 0).value);
+        Numbers result;
+        for (size_t first = 0; first < cols_; first += run)
+            result.insert(result.end(), run, largest(operation.operands[0], first, run));
+        return result;
+    }
+
+    Number largest(int of, size_t first, size_t count) const {
+        Number largest = at(of, first);
         Real most = largest.value + largest.error, least = largest.value - largest.error;
-        for (size_t j = 1; j < cols_; ++j) {
+        for (size_t j = first + 1; j < first + count; ++j) {
             const Number& each = at(of, j);
             if (each.value > largest.value) largest = each;
             most = std::max(most, each.value + each.error);

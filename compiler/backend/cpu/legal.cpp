@@ -42,11 +42,22 @@ Status keeps_rows_alike(const CpuSchedule& cpu) {
     return cpu.split_rows != 0 ? refuse("split_rows", cpu.split_rows) : Status();
 }
 
+/// Refuses what takes columns in another order than group by group, or shares them.
+Status takes_groups(const CpuSchedule& cpu) {
+    const auto refuse = [](std::string_view field, int64_t value, int needed) {
+        return invalid_argument(fmt::format("schedule: {}={}: group_max needs {}", field, value, needed));
+    };
+    if (cpu.overlap != 0) return refuse("overlap", cpu.overlap, 0);
+    if (cpu.split_rows != 0) return refuse("split_rows", cpu.split_rows, 0);
+    return cpu.strip != 1 ? refuse("strip", cpu.strip, 1) : Status();
+}
+
 }  // namespace
 
 Status check(const plan::Plan& plan) {
     const auto& cpu = std::get<CpuSchedule>(plan.schedule.device);
     if (plan.spec.invariant) NORMJIT_RETURN_IF_ERROR(keeps_rows_alike(cpu));
+    if (plan.spec.group_columns() > 0) NORMJIT_RETURN_IF_ERROR(takes_groups(cpu));
     if (cpu.cache_elements == 1 && cpu.split_rows > 0)
         return invalid_argument("schedule: cache_elements=1: caches whole rows; split_rows must be 0");
     if (const int64_t bytes = cpu.row_block * cached_row_bytes(plan); bytes > most_kept_bytes) {

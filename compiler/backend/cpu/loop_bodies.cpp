@@ -3,6 +3,7 @@
 
 #include "backend/cpu/plan_queries.h"
 #include "backend/cpu/spilling.h"
+#include "ir/groups.h"
 
 #include <algorithm>
 
@@ -78,6 +79,105 @@ LoopBody epilogue_body(const plan::Epilogue& epilogue) {
 
 namespace {
 
+/// Selects what the passes over a group compute.
+class GroupSelection {
+  public:
+    explicit GroupSelection(const plan::Plan& plan)
+        : plan_(plan),
+          function_(plan.function),
+          sweep_(plan.sweeps.back()),
+          of_group_(ir::same_in_groups(function_)),
+          first_(function_.values.size()),
+          second_(function_.values.size()) {}
+
+    GroupBodies run() {
+        for (const ValueId id : sweep_.elements) {
+            if (function_[id].op == ir::Op::group_max) made_.maxima.push_back(id);
+        }
+        for (const ValueId id : made_.maxima) first_[function_[id].operands[0]] = true;
+        mark(first_, [&](ValueId id) { return !is_cached(id); });
+        for (const ir::Output& output : sweep_.stores) second_[output.value] = second_[output.value] || !is_one(output);
+        mark(second_, [&](ValueId id) { return !is_cached(id) && !of_group_[id] && !may_wait(id); });
+        for (const ValueId id : sweep_.elements) {
+            if (second_[id] && may_wait(id)) made_.kept.push_back(id);
+        }
+        made_.operands = body(first_, {});
+        made_.operands.sums = made_.maxima;
+        made_.operands.spills = made_.kept;
+        made_.elements = body(second_, made_.kept);
+        values();
+        return std::move(made_);
+    }
+
+  private:
+    bool is_cached(ValueId id) const {
+        const std::vector<ValueId>& cached = plan_.cpu().cached_elements;
+        return std::ranges::find(cached, id) != cached.end();
+    }
+    /// True for an output with one element for each group.
+    bool is_one(const ir::Output& output) const { return function_.operand(output.tensor).group > 1; }
+    /// True if the second pass can read a value that the first has computed.
+    bool may_wait(ValueId id) const {
+        return first_[id] && function_[id].shape == ir::Shape::matrix && function_[id].op != ir::Op::input;
+    }
+    template <class ReadsOn>
+    void mark(ir::PerValue<bool>& needed, const ReadsOn& reads_on) {
+        mark_needed(function_, needed,
+                    [&](ValueId id) { return function_[id].shape != ir::Shape::rows && reads_on(id); });
+    }
+
+    /// Returns a body with the needed values, of which `waiting` are read again.
+    LoopBody body(const ir::PerValue<bool>& needed, const std::vector<ValueId>& waiting) const {
+        plan::Sweep part;
+        std::vector<ValueId> reloads = waiting;
+        for (const ValueId id : sweep_.elements) {
+            if (needed[id] && !of_group_[id]) part.elements.push_back(id);
+        }
+        for (const ValueId id : sweep_.column_values) {
+            if (needed[id]) part.column_values.push_back(id);
+        }
+        for (const ValueId id : plan_.cpu().cached_elements) {
+            if (needed[id]) reloads.push_back(id);
+        }
+        plan::Sweep computed = part;
+        std::erase_if(computed.elements, [&](ValueId id) { return std::ranges::find(waiting, id) != waiting.end(); });
+        LoopBody made = column_body(plan_, computed);
+        made.results.clear();
+        add_each(made.values, part.elements);
+        add_each(made.values, reloads);
+        add_each(made.reloads, reloads);
+        if (&needed != &second_) return made;
+        for (const ir::Output& output : sweep_.stores) {
+            if (!is_one(output)) made.stores.push_back(output);
+        }
+        return made;
+    }
+
+    void values() {
+        for (const ValueId id : sweep_.elements) {
+            if (!of_group_[id] || function_[id].op == ir::Op::group_max) continue;
+            made_.values.values.push_back(id);
+            if (second_[id]) made_.values.results.push_back(id);
+        }
+        for (const ir::Output& output : sweep_.stores) {
+            if (is_one(output)) made_.values.stores.push_back(output);
+        }
+    }
+
+    const plan::Plan& plan_;
+    const ir::Function& function_;
+    const plan::Sweep& sweep_;
+    const ir::PerValue<bool> of_group_;
+    ir::PerValue<bool> first_, second_;  ///< what each pass over a group needs
+    GroupBodies made_;
+};
+
+}  // namespace
+
+GroupBodies group_bodies(const plan::Plan& plan) { return GroupSelection(plan).run(); }
+
+namespace {
+
 int own_registers(const plan::Plan& plan, const LoopBody& body) { return Selection(plan.function, body).units; }
 
 /// Returns the demand of the loop with overlapped sweeps, which handles a row of one sweep and then, in the same
@@ -95,17 +195,31 @@ Demand demand_of_overlap(const plan::Plan& plan, const CpuSchedule& cpu, int vec
     return {.registers = registers, .loop = "strip", .width = cpu.strip};
 }
 
+/// The units that a loop holds from one unit of columns to the next, for each of its width, and those of a body.
+struct UnitDemand {
+    size_t resident;
+    int own;
+};
+UnitDemand units_of(const plan::Plan& plan, const plan::Sweep& sweep) {
+    if (!sweep.is_last()) return {sweep.row_reductions.size(), own_registers(plan, reduce_body(plan, sweep))};
+    if (plan.spec.group_columns() == 0)
+        return {column_body(plan, sweep).results.size() + sweep.partials.size(), own_registers(plan, apply_body(plan))};
+    const GroupBodies bodies = group_bodies(plan);
+    UnitDemand units{bodies.maxima.size() + bodies.values.results.size(), 0};
+    for (const LoopBody* body : {&bodies.operands, &bodies.values, &bodies.elements})
+        units.own = std::max(units.own, own_registers(plan, *body));
+    return units;
+}
+
 Demand register_demand_of(const plan::Plan& plan) {
     const auto& cpu = std::get<CpuSchedule>(plan.schedule.device);
     const int vectors = packing(plan) == Packing::one ? 1 : 2;
     Demand demand = cpu.overlap == 1 ? demand_of_overlap(plan, cpu, vectors) : Demand{};
     int most_least = 0;
     for (const plan::Sweep& sweep : plan.sweeps) {
-        const LoopBody body = sweep.is_last() ? apply_body(plan) : reduce_body(plan, sweep);
-        const size_t columns = column_body(plan, sweep).results.size();
-        const auto resident =
-            static_cast<int>(sweep.is_last() ? columns + sweep.partials.size() : sweep.row_reductions.size());
-        int own = own_registers(plan, body);
+        const UnitDemand units = units_of(plan, sweep);
+        const auto resident = static_cast<int>(units.resident);
+        int own = units.own;
         if (sweep.is_last() && plan.geometry.cpu.split_rows > 0)
             own = std::max(own, own_registers(plan, epilogue_body(plan.epilogue)));
         const auto rows = static_cast<int>(operands_of_shape(plan.function, sweep, ir::Shape::rows).size());

@@ -17,6 +17,16 @@ LoopBody column_body(const plan::Plan& plan, const plan::Sweep& sweep);
 /// For overlapped sweeps (CpuSchedule::overlap): return both sweeps' column values, and the sums of the first one.
 LoopBody column_body_of_both(const plan::Plan& plan);
 LoopBody element_body(const plan::Sweep& sweep);
+/// The bodies of a last sweep with group_max, which takes a row's columns group by group.
+struct GroupBodies {
+    std::vector<ValueId> maxima;  ///< the values of group_max
+    std::vector<ValueId> kept;    ///< elements that wait in the frame from one pass over a group to the next
+    LoopBody operands;            ///< of each unit of a group: finds the maxima
+    LoopBody values;              ///< of each group: what is computed from the maxima, and its outputs
+    LoopBody elements;            ///< of each unit of a group: the rest
+};
+GroupBodies group_bodies(const plan::Plan& plan);
+
 /// Computes the [N] values that the row group caches from the inputs.
 LoopBody cached_columns_body(const plan::Plan& plan);
 /// Computes column outputs from the finished sums.

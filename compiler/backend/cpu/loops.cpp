@@ -74,6 +74,12 @@ Address RowLoops::element(Tensor tensor, const Columns& columns, Block block) co
             columns.elements * bytes};
 }
 
+void RowLoops::pass_groups(int64_t count) {
+    for (const Operand& operand : plan_.operands.matrix_outputs()) {
+        if (operand.axes.has_groups()) m_.add(pointer_[operand.tensor], count * operand.bytes());
+    }
+}
+
 Address RowLoops::of_column(Integer base, int64_t elements) const {
     return {base, column_, m_.element_bytes(), elements * m_.element_bytes()};
 }
@@ -188,7 +194,12 @@ void RowLoops::begin_group() {
     segments_.begin_group();
     if (!plan_.cpu().cached_columns.empty()) m_.set(group_, address(offsetof(RowsTask, partials)));
     m_.set(rows_left_, number(offsetof(RowsTask, rows)));
-    if (const auto tail = static_cast<int>(plan_.spec.cols % m_.unit_columns())) m_.set_tail(tail);
+    const auto tail = static_cast<int>(plan_.spec.cols % m_.unit_columns());
+    if (plan_.spec.group_columns() > 0) {
+        m_.set_tail(1);  // rows are made of whole units, and a group has one element
+    } else if (tail > 0) {
+        m_.set_tail(tail);
+    }
 }
 
 /// Computes the rows of this block and the distance to the next one's; 0 after the last block.

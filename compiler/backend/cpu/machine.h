@@ -146,6 +146,8 @@ class Machine {
     virtual Vector reduce_lanes_of_rows(Registers& registers, const Address& first, int rows, Reduction reduction) = 0;
     /// Returns the same for one row, on machines that compute rows one by one.
     virtual Vector reduce_lanes(Vector value, Reduction reduction) = 0;
+    /// Returns the largest lane in every lane; NaN if one is NaN. Overwrites `value`.
+    virtual Vector largest_lane(Vector value) = 0;
 
   protected:
     int64_t frame_bytes_ = 0;

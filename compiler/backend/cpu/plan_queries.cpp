@@ -6,6 +6,7 @@
 namespace normjit::backend::cpu {
 
 Packing packing(const plan::Plan& plan) {
+    if (plan.spec.group_columns() > 0) return Packing::one;
     const auto is_wider = [](const Operand& operand) { return operand.is_matrix() && operand.dtype != DType::bf16; };
     return std::any_of(plan.operands.begin(), plan.operands.end(), is_wider) ? Packing::one : Packing::even_odd;
 }

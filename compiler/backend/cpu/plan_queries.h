@@ -12,7 +12,7 @@ namespace normjit::backend::cpu {
 
 using ir::ValueId;
 
-/// Returns Packing::even_odd if every matrix is bf16.
+/// Returns Packing::even_odd if every matrix is bf16, and the columns have no groups, which may be shorter than a unit.
 Packing packing(const plan::Plan& plan);
 
 /// Which part of the work a function does. rows: all columns of a row group's rows, a RowsTask. column_range: some
@@ -54,6 +54,10 @@ inline bool may_write_rows_nontemporal(const plan::Plan& plan) {
 /// Tell what CpuSchedule::prefetch fetches, and into which cache.
 inline bool fetches_own_row(const CpuSchedule& cpu) { return cpu.prefetch == 3; }
 inline bool fetches_into_l1(const CpuSchedule& cpu) { return cpu.prefetch != 1; }
+/// Returns the rows of the next block that are prefetched while a sweep passes over this one.
+inline std::vector<Tensor> rows_ahead(const CpuSchedule& cpu, const plan::Sweep& sweep) {
+    return fetches_own_row(cpu) ? std::vector<Tensor>() : sweep.ahead;
+}
 /// The distance at which the current row is prefetched: about what a core reads from memory in 100 ns.
 inline constexpr int row_ahead_bytes = 2048;
 

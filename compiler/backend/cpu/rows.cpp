@@ -10,7 +10,7 @@
 //                 fold the sums into one register each and keep those
 //             for each rows_at_once() rows: sum the lanes, compute the rows' values, keep them in slots. A machine that
 //             takes rows one by one does this before the next row
-//         for the last sweep                               apply_sweep()
+//         for the last sweep                               apply_sweep(); with group_max: groups.h
 //             for each strip of `strip` units of columns
 //                 for each row: for each unit of the strip: load, compute, store, add to the column sums
 //                 add the column sums to the segment's
@@ -25,6 +25,7 @@
 #include "backend/cpu/rows.h"
 
 #include "backend/cpu/evaluate.h"
+#include "backend/cpu/groups.h"
 #include "backend/cpu/loop_bodies.h"
 #include "backend/cpu/loops.h"
 #include "backend/cpu/row_values.h"
@@ -32,6 +33,7 @@
 #include "backend/cpu/units.h"
 
 #include <algorithm>
+#include <optional>
 
 namespace normjit::backend::cpu {
 
@@ -57,7 +59,9 @@ class RowsEmitter {
           extent_(extent),
           loops_(machine, plan, caching, extent),
           units_(machine, plan, caching, loops_),
-          row_values_(machine, plan, loops_) {}
+          row_values_(machine, plan, loops_) {
+        if (plan.spec.group_columns() > 0) groups_.emplace(machine, plan, loops_, units_, row_values_);
+    }
 
     void emit() {
         const auto begin = [&] { cache_columns(); };
@@ -122,17 +126,12 @@ class RowsEmitter {
         if (!takes_rows_one_by_one()) row_values_.compute_from_kept_sums(index);
     }
 
-    /// Returns the rows of the next block that are prefetched while the sweep passes over this one.
-    std::vector<Tensor> rows_ahead(const Sweep& sweep) const {
-        return fetches_own_row(cpu_) ? std::vector<Tensor>() : sweep.ahead;
-    }
-
     /// Sums the rows of the block. `finish` is for machines that take rows one by one; the others keep the sums.
     void sum_rows(size_t index, void (RowValues::*finish)(size_t, const std::vector<Accumulator>&)) {
         const Sweep& sweep = plan_.sweeps[index];
         const LoopBody body = reduce_body(plan_, sweep);
         const Selection selection(function_, body);
-        loops_.for_each_row(matrices(function_, sweep), rows_ahead(sweep), [&] {
+        loops_.for_each_row(matrices(function_, sweep), rows_ahead(cpu_, sweep), [&] {
             Registers registers = m_.registers();
             const Live row = row_values_.broadcast(sweep, registers);
             Sums sums = take_sums(m_, registers, static_cast<size_t>(cpu_.unroll), sweep.row_reductions.size());
@@ -160,8 +159,9 @@ class RowsEmitter {
     // The last sweep
     void apply_sweep() {
         const Sweep& sweep = plan_.sweeps.back();
+        if (groups_) return groups_->emit();
         for_each_row_of_strips(
-            column_body(plan_, sweep), rows_ahead(sweep),
+            column_body(plan_, sweep), rows_ahead(cpu_, sweep),
             [&](const Strip& strip) { loops_.prefetch(sweep.ahead, strip.units); },
             [&](Strip& strip) { end_column_sums(strip); });
         close_segment();
@@ -378,6 +378,7 @@ class RowsEmitter {
     RowLoops loops_;
     Units units_;
     RowValues row_values_;
+    std::optional<GroupedSweep> groups_;
 };
 
 }  // namespace

@@ -171,7 +171,7 @@ class Selector {
     bool is_sum(ValueId reduction) const { return accumulation(reduction) == Instruction::accumulate; }
     Instruction accumulation(ValueId reduction) const {
         const Op op = function_[reduction].op;
-        if (op == Op::row_max) return Instruction::accumulate_larger;
+        if (op == Op::row_max || op == Op::group_max) return Instruction::accumulate_larger;
         return op == Op::partial_max_abs ? Instruction::accumulate_magnitude : Instruction::accumulate;
     }
 

@@ -14,8 +14,8 @@ std::string literal(double number, DType compute) {
 }
 
 bool is_in_math(Op op) {
-    const bool is_in_types =
-        op == Op::rsqrt || op == Op::div_or_zero || op == Op::neighbour || op == Op::round_bf16 || op == Op::round_f16;
+    const bool is_in_types = op == Op::rsqrt || op == Op::div_or_zero || op == Op::neighbour || op == Op::group_max ||
+                             op == Op::round_bf16 || op == Op::round_f16;
     return ir::info(op).result == ir::ResultRule::join && !ir::info(op).infix() && !is_in_types;
 }
 
@@ -39,6 +39,9 @@ Expressions::Expressions(const plan::Plan& plan)
         name_value(id);
     }
     for (const plan::KeptElement& kept : plan.cuda().kept_elements) name_value(kept.id);
+    for (ValueId id = 0; id < function_.size(); ++id) {
+        if (function_[id].op == Op::group_max) name_value(id);
+    }
 }
 
 std::string Expressions::name_in_use(ValueId id) const {

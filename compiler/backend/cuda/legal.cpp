@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/cuda/legal.h"
 
+#include "support/divide.h"
 #include "support/try.h"
 
 #include <algorithm>
@@ -126,6 +127,21 @@ Status check_sharing(const CudaSchedule& s, const OperandList& operands, const T
     return {};
 }
 
+/// Checks that a group of columns lies in lanes of one warp, beside each other.
+Status check_groups(const Spec& spec, const CudaSchedule& s) {
+    constexpr int64_t warp = 32;
+    const int64_t columns = spec.group_columns(), lanes = columns / s.vector_width;
+    if (lanes > warp)
+        return refuse("vector_width={}: groups of {} columns need at least {}, so that a warp holds one",
+                      s.vector_width, columns, columns / warp);
+    if (s.threads_per_row % lanes != 0)
+        return refuse("threads_per_row={}: groups of {} columns need a multiple of {} with vector_width={}",
+                      s.threads_per_row, columns, lanes, s.vector_width);
+    if (s.cluster > 1 && divide_up(spec.cols / s.vector_width, s.cluster) % lanes != 0)
+        return refuse("cluster={}: groups of {} columns would lie in two blocks", s.cluster, columns);
+    return {};
+}
+
 }  // namespace
 
 Status check(const Spec& spec, const OperandList& operands, const plan::PlannedPath& planned, const Target& target) {
@@ -137,6 +153,7 @@ Status check(const Spec& spec, const OperandList& operands, const plan::PlannedP
     if (s.form == CudaForm::two_pass) NORMJIT_RETURN_IF_ERROR(check_two_pass(s));
     NORMJIT_RETURN_IF_ERROR(check_staging(operands, s, target));
     NORMJIT_RETURN_IF_ERROR(check_sharing(s, operands, target));
+    if (spec.group_columns() > 0) NORMJIT_RETURN_IF_ERROR(check_groups(spec, s));
     if (planned.steps * s.vector_width > most_elements) {
         return refuse("threads_per_row={} cluster={}: {} elements of a row per thread; at most {}", s.threads_per_row,
                       s.cluster, planned.steps * s.vector_width, most_elements);

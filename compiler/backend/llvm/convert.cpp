@@ -153,6 +153,7 @@ Value* Builder::to_compute(Value* elements, DType type) {
         case DType::e4m3:
         case DType::e5m2:
             return from_8bit(elements, type);
+        case DType::e8m0:  // outputs only
         case DType::f32:
         case DType::f64:
             break;
@@ -195,6 +196,8 @@ Value* Builder::to_8bit(Value* value, const SmallFormat& format) {
 
 /// Converts to the memory type. bf16 goes through pack_bf16() instead.
 Value* Builder::from_compute(Value* value, DType type) {
+    if (type == DType::e8m0)
+        return CreateTrunc(CreateLShr(as_integers(value), 23), like(value->getType(), getInt8Ty()));
     if (is_8bit(type)) return to_8bit(value, type == DType::e4m3 ? e4m3_format : e5m2_format);
     if (type != DType::f16) return value;
     llvm::Type* words = like(value->getType(), getInt16Ty());

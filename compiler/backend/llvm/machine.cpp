@@ -313,4 +313,8 @@ Vector LlvmMachine::reduce_lanes(Vector value, Reduction reduction) {
     return out(b_.reduce_lanes(in(value), reduction));
 }
 
+Vector LlvmMachine::largest_lane(Vector value) {
+    return out(b_.spread(b_.reduce_lanes(in(value), Reduction::largest)));
+}
+
 }  // namespace normjit::backend::llvmir

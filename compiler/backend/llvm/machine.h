@@ -90,6 +90,7 @@ class LlvmMachine final : public Machine {
     Vector scale_rows(Vector value, double factor) override;
     Vector reduce_lanes_of_rows(Registers& registers, const Address& first, int rows, Reduction reduction) override;
     Vector reduce_lanes(Vector value, Reduction reduction) override;
+    Vector largest_lane(Vector value) override;
 
   private:
     llvm::Value* value_of(const Amount& amount);

@@ -46,6 +46,8 @@ void load(T* to, const void* data, int64_t first, int64_t count, DType type) {
             case DType::e5m2:
                 to[i] = from_e5m2(element<uint8_t>(data, first + i));
                 break;
+            case DType::e8m0:  // outputs only
+                break;
         }
     }
 }
@@ -71,6 +73,9 @@ void store(void* data, int64_t first, int64_t count, const T* from, DType type) 
                 break;
             case DType::e5m2:
                 set_element(data, first + i, to_small(static_cast<float>(from[i]), e5m2_format));
+                break;
+            case DType::e8m0:
+                set_element(data, first + i, to_e8m0(static_cast<float>(from[i])));
                 break;
         }
     }

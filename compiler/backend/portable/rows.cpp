@@ -5,6 +5,7 @@
 
 #include "backend/portable/convert.h"
 #include "ir/arithmetic.h"
+#include "ir/groups.h"
 
 #include <algorithm>
 #include <array>
@@ -34,7 +35,11 @@ template <class T>
 class Rows {
   public:
     Rows(const plan::Plan& plan, const RowsTask& task, bool continues)
-        : plan_(plan), function_(plan.function), task_(task), continues_(continues) {
+        : plan_(plan),
+          function_(plan.function),
+          task_(task),
+          continues_(continues),
+          group_cols_(ir::group_columns(plan.function)) {
         for (ValueId id = 0; id < function_.size(); ++id) {
             chunk(id).fill(function_[id].op == Op::constant ? static_cast<T>(function_[id].constant) : T(0));
         }
@@ -74,19 +79,50 @@ class Rows {
     void run(const Sweep& sweep) {
         for (const ValueId id : sweep.row_reductions)
             chunk(id).fill(is_max(id) ? -std::numeric_limits<T>::infinity() : T(0));
-        for (first_ = 0; first_ < function_.cols; first_ += chunk_cols) {
-            count_ = std::min(chunk_cols, function_.cols - first_);
+        for (first_ = 0; first_ < function_.cols; first_ += count_) {
+            count_ = std::min({chunk_cols, function_.cols - first_, group_cols_ > 0 ? group_cols_ : chunk_cols});
+            const bool begins_group = group_cols_ > 0 && sweep.is_last() && first_ % group_cols_ == 0;
+            if (begins_group) find_group_maxima(sweep);
             for (const ValueId id : sweep.column_values) fill(id);
             for (const ValueId id : sweep.elements) fill(id);
             for (const ValueId id : sweep.row_reductions) reduce(id, operand(id));
             for (size_t k = 0; k < sweep.partials.size(); ++k) add_to_partial(k, operand(sweep.partials[k]));
             for (const ir::Output& output : sweep.stores) {
-                store(row_of(output.tensor), first_, count_, chunk(output.value).data(),
-                      function_.dtype(output.tensor));
+                const bool is_one = function_.operand(output.tensor).group > 1;
+                if (is_one && !begins_group) continue;
+                store(row_of(output.tensor), is_one ? first_ / group_cols_ : first_, is_one ? 1 : count_,
+                      chunk(output.value).data(), function_.dtype(output.tensor));
             }
         }
         const T reciprocal = static_cast<T>(1.0 / static_cast<double>(function_.cols));
         for (const ValueId id : sweep.row_reductions) chunk(id).fill(fold(id) * (is_max(id) ? T(1) : reciprocal));
+    }
+
+    /// Fills the chunks of group_max with the maxima of the group that begins at the current column.
+    void find_group_maxima(const Sweep& sweep) {
+        const int64_t begin = first_;
+        for_each_group_max(sweep, [&](ValueId id) { chunk(id).fill(-std::numeric_limits<T>::infinity()); });
+        for (; first_ < begin + group_cols_; first_ += count_) {
+            for (const ValueId id : sweep.column_values) fill(id);
+            for (const ValueId id : sweep.elements) fill(id);
+            for_each_group_max(sweep, [&](ValueId id) {
+                T& largest = chunk(id)[0];
+                for (int64_t i = 0; i < count_; ++i)
+                    largest = ir::compute(Op::max, largest, operand(id)[static_cast<size_t>(i)]);
+            });
+        }
+        for_each_group_max(sweep, [&](ValueId id) {
+            const T largest = chunk(id)[0];
+            chunk(id).fill(largest);
+        });
+        first_ = begin;
+    }
+
+    template <class Visit>
+    void for_each_group_max(const Sweep& sweep, const Visit& visit) const {
+        for (const ValueId id : sweep.elements) {
+            if (function_[id].op == Op::group_max) visit(id);
+        }
     }
 
     const Chunk& operand(ValueId sum) { return chunk(function_[sum].operands[0]); }
@@ -95,7 +131,7 @@ class Rows {
         const ir::Value& value = function_[id];
         if (value.op == Op::input) {
             load(chunk(id).data(), row_of(value.tensor), first_, count_, function_.dtype(value.tensor));
-        } else if (value.op != Op::constant) {
+        } else if (value.op != Op::constant && value.op != Op::group_max) {
             compute(id);
         }
     }
@@ -173,8 +209,9 @@ class Rows {
     const ir::Function& function_;
     const RowsTask& task_;
     const bool continues_;
-    int64_t row_ = 0;    ///< number of the row in the group
-    int64_t first_ = 0;  ///< column of the chunk
+    const int64_t group_cols_;  ///< 0 without groups
+    int64_t row_ = 0;           ///< number of the row in the group
+    int64_t first_ = 0;         ///< column of the chunk
     int64_t count_ = 0;
     std::array<Chunk, most_values> chunks_;
 };

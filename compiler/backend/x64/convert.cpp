@@ -49,6 +49,8 @@ void Assembler::load_register(const Zmm& to, const Address& from, DType type, co
         case DType::e5m2:
             load_8bit(to, from, type, mask, lanes);
             break;
+        case DType::e8m0:  // outputs only
+            break;
     }
 }
 
@@ -118,7 +120,12 @@ void Assembler::store_register(const Address& to, const Zmm& value, DType type, 
             break;
         case DType::e4m3:
         case DType::e5m2:
-            round_to_8bit(value, type == DType::e4m3 ? e4m3_format : e5m2_format);
+        case DType::e8m0:
+            if (type == DType::e8m0) {
+                vpsrld(value, value, 23);
+            } else {
+                round_to_8bit(value, type == DType::e4m3 ? e4m3_format : e5m2_format);
+            }
             const Xmm codes(scratch().getIdx());
             vpmovdb(codes, value);
             stream ? vmovntdq(to, codes) : vmovdqu8(to, lanes == Lanes::tail ? codes | mask : codes);

@@ -96,6 +96,7 @@ class XbyakMachine final : public Machine {
     Vector scale_rows(Vector value, double factor) override;
     Vector reduce_lanes_of_rows(Registers& registers, const Address& first, int rows, Reduction reduction) override;
     Vector reduce_lanes(Vector value, Reduction reduction) override;
+    Vector largest_lane(Vector value) override { return reduce_lanes(value, Reduction::largest); }
 
     /// Holds a number other than 0 at the function's start if rows go past the caches through the frame; see
     /// nontemporal_staging.h.

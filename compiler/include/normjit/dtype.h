@@ -10,15 +10,18 @@
 namespace normjit {
 
 /// e4m3 has no infinities and one NaN of either sign; e5m2 is the upper half of an f16. A number beyond the largest
-/// finite value of an 8-bit type is stored as that value ("OCP 8-bit Floating Point Specification", 2023, section 5).
-enum class DType : uint8_t { f32, bf16, f16, f64, e4m3, e5m2 };
+/// finite value of these two is stored as that value ("OCP 8-bit Floating Point Specification", 2023, section 5). e8m0 is
+/// an f32's exponent: a power of two from 2^-127 to 2^127, or NaN. Numbers are stored rounded up ("OCP Microscaling Formats
+/// Specification", 2023, section 5.4.1).
+enum class DType : uint8_t { f32, bf16, f16, f64, e4m3, e5m2, e8m0 };
 
-inline constexpr DType all_dtypes[] = {DType::f32, DType::bf16, DType::f16, DType::f64, DType::e4m3, DType::e5m2};
+inline constexpr DType all_dtypes[] = {DType::f32,  DType::bf16, DType::f16, DType::f64,
+                                       DType::e4m3, DType::e5m2, DType::e8m0};
 
-/// The types of layernorm and rmsnorm; those of 8 bits are for the matrices of formulas.
+/// The types of layernorm and rmsnorm; those of 8 bits are for the matrices of formulas, e8m0 for outputs [M,N/G].
 inline constexpr DType layer_dtypes[] = {DType::f32, DType::bf16, DType::f16, DType::f64};
 
-constexpr bool is_8bit(DType type) { return type == DType::e4m3 || type == DType::e5m2; }
+constexpr bool is_8bit(DType type) { return type == DType::e4m3 || type == DType::e5m2 || type == DType::e8m0; }
 
 /// Bytes of one element in memory.
 constexpr size_t size_of(DType type) { return type == DType::f64 ? 8 : type == DType::f32 ? 4 : is_8bit(type) ? 1 : 2; }
@@ -26,7 +29,7 @@ constexpr size_t size_of(DType type) { return type == DType::f64 ? 8 : type == D
 /// The type of all arithmetic and of all partial sums for inputs of type `x`.
 constexpr DType compute_type(DType x) { return x == DType::f64 ? DType::f64 : DType::f32; }
 
-/// "f32", "bf16", "f16", "f64", "e4m3", "e5m2".
+/// "f32", "bf16", "f16", "f64", "e4m3", "e5m2", "e8m0".
 std::string_view name(DType type);
 
 /// Returns the type with that name, or nothing for any other text.

@@ -45,6 +45,7 @@ struct Formula {
     std::vector<std::string> saved;  ///< names of values of the forward pass that the backward pass reads
     std::vector<std::string> usual_outputs, usual_saved;  ///< of a text that does not say them
 
+    int64_t group_columns = 0;    ///< of group_max(); 0 without
     bool has_partners = false;    ///< kernels see its rows in halves: kernel_spec.h
     bool has_neighbours = false;  ///< pairs of columns are computed together
 

@@ -89,6 +89,8 @@ struct Spec {
     /// Returns the axes of a tensor that a layer of this kind may have, although a launch may not need it.
     Axes declared_axes(Tensor tensor) const;
     bool is_matrix(Tensor tensor) const { return has(tensor) && axes(tensor).is_matrix(); }
+    /// Returns the columns of a group of group_max(); 0 without one.
+    int64_t group_columns() const { return formula ? formula->group_columns : 0; }
     bool accumulates(Tensor tensor) const { return has(tensor) && tensors[tensor]->accumulate; }
     bool is_per_slice(Tensor tensor) const { return has(tensor) && tensors[tensor]->axes.is_per_slice(); }
     bool has_per_slice() const;

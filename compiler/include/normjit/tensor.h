@@ -20,7 +20,7 @@ struct Axes {
     bool slice = false;
     bool row = false;
     bool column = false;
-    int64_t run = 1;  ///< columns that share an element: R of [N/R]
+    int64_t run = 1;  ///< columns that share an element: R of [N/R], G of [M,N/G]
 
     constexpr bool is_matrix() const { return row && column; }
     constexpr bool is_rows() const { return row && !column; }
@@ -28,7 +28,9 @@ struct Axes {
     constexpr bool is_scalar() const { return !row && !column; }
     /// True if each slice has its own row of columns.
     constexpr bool is_per_slice() const { return is_columns() && slice; }
-    constexpr bool has_runs() const { return run > 1; }
+    /// True for [N/R], and for an output [M,N/G], which has an element for each group of a row's columns.
+    constexpr bool has_runs() const { return !row && run > 1; }
+    constexpr bool has_groups() const { return row && run > 1; }
     /// Returns the tensor's last dimension, which launch arguments give; 0 without columns.
     constexpr int64_t columns(int64_t cols) const { return column ? cols / run : 0; }
     /// Returns the elements beside each other: of a row, or 1.

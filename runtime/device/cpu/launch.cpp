@@ -29,8 +29,9 @@ Launch::Launch(const CpuKernel& kernel, const LaunchArguments& arguments)
       rows_(choose_rows()) {}
 
 bool Launch::start_on_lines() const {
-    return std::ranges::all_of(kernel_.operands.matrix_outputs(),
-                               [this](const Operand& matrix) { return starts_on_lines(matrix); });
+    return std::ranges::all_of(kernel_.operands.matrix_outputs(), [this](const Operand& matrix) {
+        return matrix.axes.has_groups() || starts_on_lines(matrix);
+    });
 }
 
 void Launch::reduce_columns(const Partials& of, const Columns& columns) const {
@@ -96,7 +97,7 @@ void Launch::store_scalars_of() const {
 
 bool Launch::is_fresh(const Operand& matrix) const {
     constexpr int64_t least_bytes = 4 << 20;
-    const int64_t bytes = arguments_.rows * spec_.cols * matrix.bytes();
+    const int64_t bytes = arguments_.rows * matrix.axes.width(spec_.cols) * matrix.bytes();
     return bytes >= least_bytes && has_fresh_pages(given(matrix).data, bytes);
 }
 
@@ -104,7 +105,7 @@ void Launch::populate_outputs(const RowsTask& task) const {
     for (size_t place = 0; place < kernel_.operands.size(); ++place) {
         const Operand& operand = kernel_.operands[place];
         const CpuOperand& part = task.operands[place];
-        const int64_t row_bytes = spec_.cols * operand.bytes();
+        const int64_t row_bytes = operand.axes.width(spec_.cols) * operand.bytes();
         if (operand.is_matrix() && operand.is_written() && part.stride == row_bytes)
             populate_pages(const_cast<void*>(part.data), task.rows * row_bytes);
     }

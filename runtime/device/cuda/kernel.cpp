@@ -67,7 +67,7 @@ bool CudaKernel::starts_alike(const LaunchArguments& arguments, const CudaPath& 
     const int64_t rows = arguments.rows;
     const LaunchOperand& first = given(arguments, operands.matrices()[0]);
     const auto alike = [&](const Operand& operand) {
-        if (!operand.is_matrix()) return true;
+        if (!operand.is_matrix() || operand.axes.has_groups()) return true;
         const LaunchOperand& matrix = given(arguments, operand);
         if (reinterpret_cast<uintptr_t>(matrix.data) % vector_bytes != 0) return false;
         if (rows > 1 && (matrix.row_stride - first.row_stride) % path.vector_width != 0) return false;
@@ -84,7 +84,8 @@ bool CudaKernel::starts_alike(const LaunchArguments& arguments, const CudaPath& 
 const Operand* CudaKernel::find_unaligned(const LaunchArguments& arguments, const CudaPath& path) const {
     const auto found = std::ranges::find_if(operands, [&](const Operand& operand) {
         const bool is_column_vector = operand.is_per_slice() || (operand.axes.is_columns() && !operand.is_written());
-        const bool by_vectors = operand.is_matrix() || (is_column_vector && !operand.axes.has_runs());
+        const bool is_whole_matrix = operand.is_matrix() && !operand.axes.has_groups();
+        const bool by_vectors = is_whole_matrix || (is_column_vector && !operand.axes.has_runs());
         return by_vectors && !is_aligned(arguments, operand, path);
     });
     return found == operands.end() ? nullptr : &*found;
@@ -105,7 +106,7 @@ std::optional<RowPartition> CudaKernel::partition_if_allowed(const LaunchArgumen
 }
 
 /// Returns the path with the widest vectors that the addresses of this launch allow, and how it shares the rows. The
-/// last path takes any addresses, except with spec.invariant and of a formula with neighbour().
+/// last path takes any addresses, except with spec.invariant, of a formula with neighbour(), and with groups of columns.
 Expected<CudaKernel::PathAndPartition> CudaKernel::path_for(const LaunchArguments& arguments) const {
     const LoadedPath& last = paths_.back();
     const bool has_rows = arguments.batch().all_rows() > 0;
@@ -114,14 +115,18 @@ Expected<CudaKernel::PathAndPartition> CudaKernel::path_for(const LaunchArgument
         if (const auto allowed = partition_if_allowed(arguments, *loaded.path))
             return PathAndPartition{loaded, *allowed};
     }
-    const bool needs_vectors = artifact.spec.invariant || artifact.spec.has_neighbours();
+    const Spec& spec = artifact.spec;
+    const bool has_groups = spec.group_columns() > 0;
+    const bool needs_vectors = spec.invariant || spec.has_neighbours() || has_groups;
     const Operand* unaligned = has_rows && needs_vectors ? find_unaligned(arguments, *last.path) : nullptr;
     if (unaligned == nullptr) return PathAndPartition{last, partition(arguments, *last.path)};
-    return invalid_argument(fmt::format(
-        "launch: {}: with {} its address and row stride in bytes must be multiples of {}; {}", unaligned->name,
-        artifact.spec.invariant ? "invariant=1" : "neighbour()", last.path->alignment(unaligned->dtype),
-        artifact.spec.invariant ? "the vectors that are loaded decide the order of a row's sums"
-                                : "the columns of a pair are loaded together"));
+    const auto [what, why] =
+        has_groups       ? std::pair("group_max", "a group of columns is made of whole vectors")
+        : spec.invariant ? std::pair("invariant=1", "the vectors that are loaded decide the order of a row's sums")
+                         : std::pair("neighbour()", "the columns of a pair are loaded together");
+    return invalid_argument(
+        fmt::format("launch: {}: with {} its address and row stride in bytes must be multiples of {}; {}",
+                    unaligned->name, what, last.path->alignment(unaligned->dtype), why));
 }
 
 namespace {

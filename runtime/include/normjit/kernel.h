@@ -23,7 +23,7 @@ struct Argument {
 
     const void* data = nullptr;  ///< written if the tensor is an output. Aligned to its element
     DType dtype = DType::f32;    ///< must be the spec's
-    int64_t cols = 0;            ///< must be the spec's N; N/R for a tensor of [N/R]
+    int64_t cols = 0;            ///< must be the spec's N; N/R for a tensor of [N/R] or [M,N/R]
     int64_t row_stride =
         contiguous;  ///< elements from one row to the next, of a matrix. At least 0; 0 repeats one row (inputs)
     int64_t slice_stride =

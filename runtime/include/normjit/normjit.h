@@ -36,6 +36,7 @@ typedef enum normjit_dtype {
     NORMJIT_F64 = 3,
     NORMJIT_E4M3 = 4,
     NORMJIT_E5M2 = 5,
+    NORMJIT_E8M0 = 6,
     NORMJIT_NONE = -1
 } normjit_dtype;
 typedef enum normjit_norm { NORMJIT_LAYERNORM = 0, NORMJIT_RMSNORM = 1 } normjit_norm;
@@ -226,7 +227,7 @@ NORMJIT_API void normjit_kernel_destroy(normjit_kernel* kernel);
 #define NORMJIT_NO_SLICES (-1)
 typedef struct normjit_argument {
     void* data;
-    int64_t cols;       /* N; N/R for a tensor of [N/R]; 0 for one of [M] */
+    int64_t cols;       /* N; N/R for a tensor of [N/R] or [M,N/R]; 0 for one of [M] */
     int64_t row_stride; /* elements; 0: cols; NORMJIT_REPEAT_ROW: repeats the first row (inputs) */
     int32_t dtype;      /* normjit_dtype */
     int32_t reserved;   /* 0 */

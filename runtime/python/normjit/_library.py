@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
-DTYPES = ("f32", "bf16", "f16", "f64", "e4m3", "e5m2")
+DTYPES = ("f32", "bf16", "f16", "f64", "e4m3", "e5m2", "e8m0")
 NORMS = ("layernorm", "rmsnorm")
 ROUNDINGS = ("none", "llama")
 ROOM_FOR_TENSORS = 16

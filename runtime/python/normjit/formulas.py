@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _ARGUMENTS = ("self", "outputs", "out", "stream", "invariant")  # of a call
 
-# shared: [M,N] that all slices share; run: "R" of [N/R] or "128" of [N/128], else ""
+# shared: [M,N] that all slices share; run: "R" of [N/R] or "128" of [M,N/128], else ""
 _Tensor = collections.namedtuple("_Tensor", ("name", "axes", "is_optional", "is_shared", "run"))
 
 
@@ -67,13 +67,14 @@ class Formula:
                 for name, optional, axes, run in found}
 
     def axes(self, name: str) -> str:
-        """Returns the axes of an input or output: "M,N", "M", "N", "", or with S before them; "N" for [N/R] as well."""
+        """Returns the axes of an input or output: "M,N", "M", "N", "", or with S before them; "N" for [N/R] as well, and
+        "M,N" for [M,N/G]."""
         axes: str = (self._inputs.get(name) or self._outputs[name]).axes
         return axes
 
     def run(self, name: str) -> str:
-        """Returns the columns that share an element of an input: "R" for [N/R], "128" for [N/128], "" for others."""
-        tensor = self._inputs.get(name)
+        """Returns the columns that share an element: "R" for [N/R], "128" for [M,N/128], "" for others."""
+        tensor = self._inputs.get(name) or self._outputs.get(name)
         return tensor.run if tensor else ""
 
     def __repr__(self) -> str:
@@ -113,8 +114,9 @@ class Formula:
 
         All else is as in a call."""
         gradients = {f"d{t.name}": t._replace(name=f"d{t.name}") for t in self._inputs.values() if not t.is_shared}
-        above = {f"d{t.name}": t._replace(name=f"d{t.name}") for t in self._outputs.values()}
-        saved = {t.name: t._replace(is_optional=True) for t in self._outputs.values()}
+        self.check_gradient()
+        above = {f"d{t.name}": t._replace(name=f"d{t.name}") for t in self._outputs.values() if not t.run}
+        saved = {t.name: t._replace(is_optional=True) for t in self._outputs.values() if not t.run}
 
         def usual(read: Iterable[str], numbers: Mapping[str, float]) -> list[str]:
             zeros = self.without_gradient(read, numbers)
@@ -123,6 +125,13 @@ class Formula:
 
         return self._compute("backward", given, {**self._inputs, **above, **saved}, gradients, usual, outputs, out,
                              stream, invariant)
+
+    def check_gradient(self) -> None:
+        """Raises InvalidArgument for a formula without a backward pass."""
+        for tensor in self._outputs.values():
+            if tensor.run and not tensor.is_optional:
+                raise InvalidArgument(f"{tensor.name}: an output [{tensor.axes}/{tensor.run}] has no gradient, so that "
+                                      f"{self.name} has no backward pass")
 
     def without_gradient(self, given: Iterable[str], numbers: Mapping[str, float]) -> Mapping[str, bool]:
         """Returns the inputs whose gradient is 0, which the library does not compute, with True for those that are
@@ -186,7 +195,7 @@ class Formula:
         """Returns an array for an output: a gradient is of its input's type, but f32 if that has 8 bits."""
         of = operands.get(tensor.name[1:]) if tensor.name.startswith("d") else None
         shape = _shapes(tensor, like, numbers)[0]
-        if tensor.axes in ("M", "S,M", ""):
+        if tensor.axes in ("M", "S,M", "") or (tensor.run and "M" in tensor.axes):
             return _operand.empty(like.array, shape, "float64" if like.dtype == "f64" else "float32")
         of = of or like
         return _operand.empty(of.array, shape, "float32" if of.dtype in ("e4m3", "e5m2") else None)

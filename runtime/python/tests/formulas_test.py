@@ -161,6 +161,39 @@ def test_matrices_of_8_bits():
         norm(x=x, gamma=gamma.astype(ml_dtypes.float8_e4m3fn))
 
 
+def test_outputs_for_groups_of_columns():
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    x, gamma, norm = normal(3, 5, 512), normal(512), normjit.formula("rmsnorm_blocks")
+    y, scale = norm(x=x, gamma=gamma)
+    assert scale.shape == (3, 5, 4) and scale.dtype == numpy.float32
+    exact = x / numpy.sqrt(numpy.square(x).mean(-1, keepdims=True, dtype=numpy.float64) + 1e-5) * gamma
+    numpy.testing.assert_allclose(scale, numpy.abs(exact).reshape(3, 5, 4, 128).max(-1) / 448, rtol=1e-5)
+    numpy.testing.assert_allclose(y * numpy.repeat(scale, 128, -1), exact, rtol=1e-5, atol=1e-6)
+    places = numpy.zeros((15, 7), numpy.float32)
+    narrow = norm(x=x.reshape(15, 512), gamma=gamma,
+                  out={"y": numpy.empty((15, 512), ml_dtypes.float8_e4m3fn), "scale": places[:, 1:5]})
+    numpy.testing.assert_array_equal(narrow.y, numpy.clip(y, -448, 448).astype(ml_dtypes.float8_e4m3fn).reshape(15, 512))
+    numpy.testing.assert_array_equal(places[:, 1:5], scale.reshape(15, 4))
+    assert not places[:, [0, 5, 6]].any()
+    mx = {"y": numpy.empty(x.shape, ml_dtypes.float8_e4m3fn), "scale": numpy.empty((3, 5, 16), ml_dtypes.float8_e8m0fnu)}
+    normjit.formula("rmsnorm_mx")(x=x, gamma=gamma, out=mx)
+    power = numpy.exp2(numpy.ceil(numpy.log2(numpy.abs(exact).reshape(3, 5, 16, 32).max(-1) / 448)))
+    numpy.testing.assert_array_equal(mx["scale"].astype(numpy.float32), power)
+    off = mx["y"].astype(numpy.float32) * numpy.repeat(power, 32, -1) - exact
+    assert (numpy.abs(off) <= numpy.abs(exact) / 16 + numpy.repeat(power, 32, -1) * 2.0 ** -10 + 1e-6).all()
+    named = normjit.formula("norm f(x[M,N]) -> y[M,N], g[M,N/G] { g = group_max(x, G); y = x - g }")
+    assert named.numbers == ("G",) and named.run("g") == "G"
+    numpy.testing.assert_array_equal(named(x=x, G=32).g, x.reshape(3, 5, 16, 32).max(-1))
+    for call, message in (
+        (lambda: norm.backward(x=x, dy=x), "scale: an output .M,N/128. has no gradient"),
+        (lambda: norm(x=x, out={"scale": numpy.empty((3, 5, 3), "f4")}), "scale: its shape is .3, 5, 3.; .M,N/128. beside x is .3, 5, 4."),
+        (lambda: norm(x=normal(3, 200)), "a run of 128 columns: must be a whole number that divides cols=200"),
+        (lambda: named(x=x, G=8), "the columns of a group are 8; must be a power of two"),
+    ):
+        with pytest.raises(normjit.InvalidArgument, match=message):
+            call()
+
+
 def test_from_many_threads():
     norm, x = normjit.formula(GATED), normal(64, 33)
     right = norm(x=x, z=x).y

@@ -154,6 +154,14 @@ def test_rounding(function):
     assert_same(torch.autograd.grad(ours.sum(), x), torch.autograd.grad(theirs.sum(), x))
 
 
+def test_powers_of_two():
+    text = "norm rounded(x[M,N]) -> y[M,N] { y = round_e8m0(x) }"
+    x = torch.tensor([[0.0, -1.0, 1.0, 1.1, 4.0, 5e-3, 1e-45, 1e38, 3e38, torch.inf, torch.nan, 2.0**-127]])
+    (theirs,) = by_torch(text, {"x": x}, "y")
+    assert torch.equal(torch.nan_to_num(normjit.torch.formula(text)(x=x)), torch.nan_to_num(theirs))
+    assert theirs[0, 2:6].tolist() == [1, 2, 4, 2.0**-7] and theirs[0, 7:10].tolist() == [2.0**127] * 3
+
+
 def test_missing_factors_and_addends():
     text = "norm n(x[M,N], g?[N], b?[N]) -> y[M,N] { y = x * (g + gamma_offset) - b; }"
     x, g, b = leaves(3, 4)[0].detach(), leaf(4).detach(), leaf(4, seed=1).detach()

@@ -266,6 +266,24 @@ def test_numbers_that_are_runs():
             norm(**given, R=run)
 
 
+@pytest.mark.parametrize("columns", [32, 128])
+def test_outputs_for_groups_of_columns(columns):
+    norm = normjit.torch.formula("norm f(x[M,N], gamma[N]) -> y[M,N], g[M,N/G] { g = group_max(abs(x), G); y = x / g * gamma }")
+    x, gamma = drawn(2, 3, 256, dtype=torch.bfloat16), drawn(256)
+    largest = x.float().abs().unflatten(-1, (-1, columns)).amax(-1)
+    right = x.float() / largest.repeat_interleave(columns, -1) * gamma
+    for function in (norm, torch.compile(norm, backend="aot_eager", fullgraph=True)):
+        y, g = function(x=x, gamma=gamma, G=columns)
+        assert g.dtype == torch.float32 and torch.equal(g, largest)
+        torch.testing.assert_close(y, right.bfloat16())
+    of_slices = torch.func.vmap(lambda each: norm(x=each, gamma=gamma, G=columns))(x)
+    torch.testing.assert_close(of_slices[0], right.bfloat16())
+    assert torch.equal(of_slices[1], largest)
+    assert [tuple(each.shape) for each in norm(x=x[:0], gamma=gamma, G=columns)] == [(0, 3, 256), (0, 3, 256 // columns)]
+    with pytest.raises(normjit.InvalidArgument, match="g: an output .M,N/G. has no gradient"):
+        norm(x=x.requires_grad_(), gamma=gamma, G=columns)[0].sum().backward()
+
+
 def test_names_that_python_has_another_use_for():
     x = drawn(4, 8)
     norm = normjit.torch.formula("norm class(ef[M,N], x[M,N]) -> class[M,N], _y[M,N], r?[M] { r = row_mean(x); class = x * r; _y = x * ef }")

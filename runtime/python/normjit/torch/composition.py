@@ -30,6 +30,17 @@ def _div_or_zero(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return torch.where(b == 0, 0.0, a / torch.where(b == 0, 1.0, b))
 
 
+def _round_e8m0(a: torch.Tensor) -> torch.Tensor:
+    half, power = torch.frexp(a.clamp(2.0**-127, 2.0**127))
+    exponent = torch.where(half == 0.5, power - 1, power)
+    return torch.where(torch.isnan(a), a, torch.ldexp(torch.ones_like(a), exponent))
+
+
+def _group_max(a: torch.Tensor, columns: float) -> torch.Tensor:
+    groups: torch.Tensor = a.unflatten(-1, (-1, int(columns)))
+    return groups.amax(-1).repeat_interleave(int(columns), -1)
+
+
 def _rounded(dtype: torch.dtype) -> Callable[[torch.Tensor], torch.Tensor]:
     return lambda a: a.to(dtype).to(a.dtype)
 
@@ -40,6 +51,7 @@ FUNCTIONS: dict[str, Callable[..., torch.Tensor]] = {
     "tanh": torch.tanh, "erf": torch.erf, "softplus": lambda a: torch.logaddexp(a, torch.zeros_like(a)),
     "gelu": torch.nn.functional.gelu, "gelu_tanh": lambda a: torch.nn.functional.gelu(a, approximate="tanh"),
     "round_bf16": _rounded(torch.bfloat16), "round_f16": _rounded(torch.float16), "compare": _compare,
+    "round_e8m0": _round_e8m0,
     "like": lambda a, b: a.expand(torch.broadcast_shapes(a.shape, b.shape)), "div_or_zero": _div_or_zero,
     "partner": lambda a: a.roll(a.shape[-1] // 2, -1),
     "neighbour": lambda a: a.unflatten(-1, (-1, 2)).flip(-1).flatten(-2), "row_mean": lambda a: a.mean(-1, keepdim=True),
@@ -99,6 +111,8 @@ class _Evaluation:
     def applied(self, name: str, operands: list[Value]) -> Value:
         if any(each is None for each in operands):
             return None
+        if name == "group_max":
+            return _group_max(*operands)  # type: ignore[arg-type]
         tensors = [each if isinstance(each, torch.Tensor) else self.like.new_tensor(each) for each in operands]
         if name == "col_sum":
             rows = range(1 if self.has_slices else 0, tensors[0].dim() - 1)
@@ -130,11 +144,13 @@ def forward(text: str, names: Sequence[str], tensors: Tensors, numbers: Mapping[
         values[name] = evaluation.of(expression)
     made = []
     for name in outputs:
-        value, (shape, made_in) = values[name], made_of(norm, name, given, dtype)
+        value, (shape, made_in) = values[name], made_of(norm, name, given, numbers, dtype)
         if not isinstance(value, torch.Tensor):
             raise InvalidArgument(f"the output '{name}' is computed from missing tensors only")
         if norm.axes(name) == "N" and value.dim() > 1:  # slices that share their columns
             value = value.sum(0)
+        if norm.run(name):
+            value = value[..., :: like.shape[-1] // shape[-1]]
         made.append(value.reshape(shape).to(made_in))
     return made
 

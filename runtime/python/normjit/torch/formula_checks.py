@@ -51,12 +51,14 @@ def shapes_of(axes: str, shape: Sequence[int], run: int = 1) -> tuple[tuple[int,
              "S,N": (shape[0], shape[-1]), "": ()}[axes],)
 
 
-def made_of(norm: normjit.Formula, name: str, given: Mapping[str, torch.Tensor],
+def made_of(norm: normjit.Formula, name: str, given: Mapping[str, torch.Tensor], numbers: Mapping[str, Any],
             dtype: DType) -> tuple[Sequence[int], torch.dtype]:
     """Returns the shape and the type of an output; `dtype` is that of matrices, if not the first one's."""
-    like, axes = like_of(norm, given), norm.axes(name)
+    like, axes, run = like_of(norm, given), norm.axes(name), norm.run(name)
+    columns = int(run if run.isdigit() else numbers.get(run, 1)) if run else 1
     of_columns = (dtype if axes.endswith("M,N") else None) or like.dtype
-    return shapes_of(axes, like.shape)[0], of_columns if axes.endswith("N") else wide_of(like)
+    is_narrow = axes.endswith("N") and not run
+    return shapes_of(axes, like.shape, max(columns, 1))[0], of_columns if is_narrow else wide_of(like)
 
 
 def check(norm: normjit.Formula, tensors: Mapping[str, Any], numbers: Mapping[str, Any]) -> None:

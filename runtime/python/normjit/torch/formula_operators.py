@@ -48,11 +48,11 @@ def forward(text: str, names: Strings, tensors: Tensors, numbers: Strings, value
         return [no_view(each) for each in composition.forward(text, names, tensors, dict(zip(numbers, values)), outputs, dtype)]
     rows, out = _in_rows(norm, given), {}
     if dtype is not None and (dtype == torch.float64) == (like.dtype == torch.float64):
-        matrices = [name for name in outputs if norm.axes(name).endswith("M,N")]
+        matrices = [name for name in outputs if norm.axes(name).endswith("M,N") and not norm.run(name)]
         out = {name: torch.empty(like_of(norm, rows).shape, dtype=dtype, device=like.device) for name in matrices}
     made = norm(**rows, **dict(zip(numbers, values)), outputs=outputs, out=out,
                 invariant=_kernels.is_batch_invariant())
-    kinds = (made_of(norm, name, given, dtype) for name in outputs)
+    kinds = (made_of(norm, name, given, dict(zip(numbers, values)), dtype) for name in outputs)
     found = dict(zip([name for name in norm.outputs if name in outputs], made))  # a field may have another name
     return [torch.ops.aten._unsafe_view(found[name], shape).to(wanted) for name, (shape, wanted) in zip(outputs, kinds)]
 
@@ -60,6 +60,7 @@ def forward(text: str, names: Strings, tensors: Tensors, numbers: Strings, value
 def backward(text: str, names: Strings, tensors: Tensors, numbers: Strings, values: Sequence[float],
               outputs: Strings, dtype: DType) -> Tensors:
     norm, given = normjit.formula(text), dict(zip(names, tensors))
+    norm.check_gradient()
     if like_of(norm, given).numel() == 0:
         return composition.backward(text, names, tensors, dict(zip(numbers, values)), outputs, dtype)
     read: dict[str, Any] = {**_in_rows(norm, given), **dict(zip(numbers, values))}
@@ -85,13 +86,15 @@ def _in_rows(norm: normjit.Formula, given: dict[str, torch.Tensor]) -> dict[str,
 def _fake_forward(text: str, names: Strings, tensors: Tensors, numbers: Strings, values: Sequence[float],
                   outputs: Strings, dtype: DType) -> Tensors:
     norm, given = normjit.formula(text), dict(zip(names, tensors))
-    check(norm, given, dict(zip(numbers, values)))
-    made = (made_of(norm, name, given, dtype) for name in outputs)
+    named = dict(zip(numbers, values))
+    check(norm, given, named)
+    made = (made_of(norm, name, given, named, dtype) for name in outputs)
     return [like_of(norm, given).new_empty(shape, dtype=made_in) for shape, made_in in made]
 
 
 def _fake_backward(text: str, names: Strings, tensors: Tensors, numbers: Strings, values: Sequence[float],
                    outputs: Strings, dtype: DType) -> Tensors:
+    normjit.formula(text).check_gradient()
     given = dict(zip(names, tensors))
     return [given[name[1:]].new_empty(given[name[1:]].shape) for name in outputs]
 

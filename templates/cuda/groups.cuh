@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// Groups of a row's columns, P::group of them beside each other, which group_max() finds the largest of. Lanes beside each
+// other hold a group, each a vector of it: whole groups lie in a row, in a warp and in a step of a team.
+#pragma once
+#include "memory.cuh"
+#include "plan.cuh"
+
+namespace normjit {
+
+// Returns the largest value among `lanes` lanes beside each other, a power of two, to each of them. No others need to be
+// there.
+template <int lanes, class Math>
+NORMJIT_DEVICE Math largest_of_lanes(Math value) {
+    const uint32 first = threadIdx.x % 32 & ~(lanes - 1), mask = ~0u >> (32 - lanes) << first;
+#pragma unroll
+    for (int distance = lanes / 2; distance > 0; distance /= 2)
+        value = larger(value, __shfl_xor_sync(mask, value, distance));
+    return value;
+}
+
+// True if output i has an element for each group.
+template <class P, int i>
+constexpr bool is_of_groups = P::grouped_outputs >> i & 1;
+
+// The values of group_max for the group of this lane's vector.
+template <class P>
+struct GroupMaxima {
+    using Math = typename P::Math;
+    static constexpr int width = P::vector_width, lanes = P::group > width ? P::group / width : 1;
+    static_assert(P::group % width == 0 && lanes <= 32 && P::threads_per_row % lanes == 0);
+    static_assert(P::cols % at_least(P::group, 1) == 0);
+
+    Math value[at_least(P::group_maxima, 1)];
+
+    // Calls operands(e, values), which fills values.group, for each element e of the vector.
+    template <class F>
+    __device__ __forceinline__ void find(const F& operands) {
+#pragma unroll
+        for (int e = 0; e < width; e++) {
+            ValuesOf<P> values;
+            operands(e, values);
+#pragma unroll
+            for (int k = 0; k < P::group_maxima; k++)
+                value[k] = e == 0 ? values.group[k] : larger(value[k], values.group[k]);
+        }
+#pragma unroll
+        for (int k = 0; k < P::group_maxima; k++) value[k] = largest_of_lanes<lanes>(value[k]);
+    }
+    __device__ __forceinline__ void give(ValuesOf<P>& values) const {
+#pragma unroll
+        for (int k = 0; k < P::group_maxima; k++) values.group[k] = value[k];
+    }
+};
+
+// Stores the group's element of an output whose row starts at `row`, on the lane that holds the group's first column.
+template <class P, class T>
+NORMJIT_DEVICE void store_of_group(void* row, int column, typename P::Math value) {
+    if (column % P::group == 0) store_scalar<T>(row, column / P::group, value);
+}
+
+}  // namespace normjit
