@@ -8,6 +8,7 @@ import normjit
 import pytest
 import torch
 from normjit.torch import rowwise
+from processes import run_program
 
 
 def ones(*shape, **named):
@@ -193,3 +194,22 @@ def test_first_calls_in_many_threads():
     with concurrent.futures.ThreadPoolExecutor(8) as threads:
         results = threads.map(lambda cols: scaled(ones(2, cols))[0, 0].item(), range(1, 25))
     assert list(results) == list(range(1, 25))
+
+
+FORKED = """
+import torch
+from normjit.torch import rowwise
+from torch.utils.data import DataLoader
+
+torch.set_num_threads(1)
+rowwise(lambda x: x * x.mean(-1, keepdim=True))(torch.ones(4, 8, requires_grad=True)).sum().backward()
+in_worker = rowwise(lambda x: x * 2)
+loaded = DataLoader(range(8), num_workers=1, timeout=60, collate_fn=lambda _: in_worker(torch.ones(3, 8)))
+assert [int(each[0, 0]) for each in loaded] == 8 * [2]
+"""
+
+
+def test_first_call_in_a_process_that_was_forked_after_a_backward_pass():
+    """Torch allows no backward pass there, so none is compared."""
+    done = run_program(FORKED)
+    assert done.returncode == 0, done.stderr

@@ -261,14 +261,24 @@ def _scales(count: int) -> Iterator[Sequence[float]]:
 
 
 def _with_gradients(function: Callable[..., Any], leaves: Sequence[torch.Tensor], dy: torch.Tensor) -> list[torch.Tensor]:
-    """Returns y, and the gradients of the leaves."""
+    """Returns y, and the gradients of the leaves; zeros where no backward pass can ever run."""
     for leaf in leaves:
         leaf.requires_grad_()
     y = function(*leaves)
     found: Sequence[Any] = [None] * len(leaves)
-    if y.requires_grad:
+    if y.requires_grad and _has_backward():
         found = torch.autograd.grad(y, leaves, Unrounded(dy, y.dtype) if isinstance(y, Unrounded) else dy, allow_unused=True)
     return [y.detach(), *(torch.zeros_like(leaf) if each is None else each for each, leaf in zip(found, leaves))]
+
+
+def _has_backward() -> bool:
+    """False in a process that was forked after a backward pass, where torch refuses all others."""
+    leaf = torch.zeros((), requires_grad=True)
+    try:
+        torch.autograd.grad(leaf * 1, leaf)
+    except RuntimeError:
+        return False
+    return True
 
 
 def _by_torch(norm: Norm, inputs: Sequence[str], *tensors: torch.Tensor) -> torch.Tensor:
