@@ -70,8 +70,8 @@ constexpr size_t stride_offset(size_t place) {
 /// adds to the column sums of the segment unless it `starts`, and adds those to the partials if it `closes`. If it
 /// `ends`, it stores the column outputs instead.
 ///
-/// With CpuSchedule::overlap, both sweeps of a plan with two: the last one over the block, the first one over the next,
-/// full block. `sums` are the block's, `own_sums` the next one's.
+/// With CpuSchedule::overlap, a plan of two sweeps also has a function for both: the last sweep over the block, and the
+/// first sweep over the next block, which is full. `sums` then belong to the block, `own_sums` to the next one.
 struct SweepTask {
     RowsTask task;
     const void* sums = nullptr;

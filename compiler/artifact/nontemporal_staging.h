@@ -16,7 +16,7 @@ namespace normjit {
 /// small stacks.
 inline constexpr int64_t most_staged_bytes = 36 << 10;
 
-/// Returns the bytes of a row on the stack. Rows with gaps between them start at line boundaries on the stack, too.
+/// Returns how many bytes a row takes on the stack. Rows with gaps between them start at line boundaries there as well.
 inline int64_t stack_row_bytes(int64_t cols, const Operand& matrix) { return (cols * matrix.bytes() + 63) / 64 * 64; }
 inline int64_t stack_bytes(int64_t cols, const Operand& matrix, const CpuSchedule& cpu) {
     return cpu.row_block * stack_row_bytes(cols, matrix);

@@ -31,7 +31,7 @@ DType rounded_type(const Spec& spec, std::string_view value) {
     return value == "product" && is_forward && spec.has(Tensor::gamma) ? product_type(spec, Tensor::gamma) : DType::f32;
 }
 
-/// Rounds values of the formula where rounding=llama does. Their names are the rounded values' then.
+/// Rounds values of the formula where rounding=llama does. Their names then stand for the rounded values.
 ForwardPass with_roundings(const Spec& spec, const ForwardPass& pass) {
     ForwardPass rounded = pass;
     rounded.function.values.clear();
@@ -54,7 +54,7 @@ ForwardPass with_roundings(const Spec& spec, const ForwardPass& pass) {
     return rounded;
 }
 
-/// Reads the forward pass of the spec's norm. In a backward pass all that a launch reads is an input.
+/// Reads the forward pass of the spec's norm. In a backward pass, every tensor that a launch reads is an input.
 ForwardPass read_layer(const Spec& spec) {
     ir::Function header = declare(spec);
     const ir::Operands operands = header.operands;
@@ -77,7 +77,7 @@ ForwardPass read_layer(const Spec& spec) {
     return with_roundings(spec, pass);
 }
 
-/// The forward pass, to whose values more is written.
+/// The forward pass; the backward pass is appended to its values.
 class Layer {
   public:
     explicit Layer(const Spec& spec) : Layer(read_layer(spec)) {
@@ -98,7 +98,7 @@ class Layer {
     ir::Named values_;
 };
 
-/// Writes an output that few ask for; without it in the spec the formula does not have it.
+/// Writes an output that is rarely requested. If the spec does not request it, the formula does not contain it.
 void write_asked(Builder& b, const Spec& spec, Tensor tensor, Expr value) {
     if (spec.writes(tensor)) b.output(tensor, value);
 }

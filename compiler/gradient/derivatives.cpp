@@ -20,8 +20,8 @@ Sum of_gate(const Term& x, const Term& s, const Term& w) {
     return sum;
 }
 
-/// gelu_tanh(x) = x * sigmoid(v), v = x * (linear + cubic * x^2). Beyond `far` the sigmoid is exactly 0 or 1, so x may
-/// stay there in v' and beside it: otherwise v' would overflow, and 0 times infinity is no number.
+/// gelu_tanh(x) = x * sigmoid(v), v = x * (linear + cubic * x^2). Beyond `far` the sigmoid is exactly 0 or 1, so x * v'
+/// may use an x that is clamped to `far`. Without the clamp v' would overflow, and 0 times infinity is NaN.
 Sum of_gelu_tanh(Expr x) {
     constexpr double far = 22;
     const Expr s = sigmoid(x * (x * x * ir::gelu_cubic + ir::gelu_linear));

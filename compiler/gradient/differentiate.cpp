@@ -131,7 +131,7 @@ class Differentiation {
         }
     }
 
-    /// Sends the adjoint of a quotient that is 0 where its divisor is; so are its gradients there.
+    /// Sends the adjoint of a quotient that is 0 where its divisor is 0. Its gradients are 0 there as well.
     Status propagate_quotient(ValueId id, const Sum& adjoint) {
         const auto [a, b] = forward_[id].operands;
         const Sum shared = of_value(div_or_zero(writer_.write(adjoint), {&builder_, b}).id);
@@ -139,8 +139,8 @@ class Differentiation {
         return add(b, shared * products_[id] * -1);
     }
 
-    /// Sends the adjoint of a maximum (order 1) or minimum (order -1) to the operand that it is; half to each of equal
-    /// ones. The shares are values, so that the other operand's is exactly 0 whatever is added to it.
+    /// Sends the adjoint of a maximum (order 1) or minimum (order -1) to the operand that was chosen, or half to each
+    /// if they are equal. Each share is a value of its own, so that the share of the other operand is exactly 0.
     Status share(ValueId a, ValueId b, int order, const Sum& adjoint) {
         const Expr comparison = builder_.apply(Op::compare, {&builder_, a}, {&builder_, b});
         const auto part = [&](double sign) { return adjoint * of_value((comparison * (0.5 * sign) + 0.5).id); };
@@ -148,8 +148,8 @@ class Differentiation {
         return add(b, part(-order));
     }
 
-    /// Shares the adjoint of a row's largest element among all elements that are as large. The adjoint of an [M] value is
-    /// that of each column, a Nth part.
+    /// Divides the adjoint of a row's maximum equally among all elements that reach it. It is divided by a row mean,
+    /// not a row sum, because the adjoint of an [M] value is kept divided by N.
     Status propagate_largest(ValueId id, const Sum& adjoint) {
         const ValueId a = forward_[id].operands[0];
         const Expr is_largest = builder_.apply(Op::compare, {&builder_, a}, {&builder_, id}) + 1.0;

@@ -23,11 +23,13 @@ struct Given {
 /// Returns the gradient of each of the values `wanted`, appended to their builder's function. `gradients` names the
 /// outputs of the forward pass and the tensors that hold their gradients; the gradient of an [N] value is its
 /// col_sum(). Every use of a value in `saved` reads the tensor instead, and is differentiated as the value is.
-/// Fails if an output depends on a wanted value by an operation without a derivative, and if it does not depend on it.
+/// Fails if an output depends on a wanted value through an operation without a derivative, or if no output depends on
+/// it.
 Expected<std::vector<ir::Expr>> differentiate(ir::Builder& builder, std::span<const Given> gradients,
                                               std::span<const ir::Expr> wanted, std::span<const Given> saved);
 
-/// True if the gradient of `wanted`, given as above, is 0: no output depends on it. What it appends is of no use.
+/// True if the gradient of `wanted`, given as above, is 0 because no output depends on it. The values that it appends
+/// to the function are of no use.
 Expected<bool> is_zero(ir::Builder& builder, std::span<const Given> gradients, ir::Expr wanted,
                        std::span<const Given> saved);
 

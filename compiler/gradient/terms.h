@@ -28,7 +28,7 @@ int factors(const Term& term);
 /// True if all factors of `part` are factors of `whole`.
 bool contains(const Term& whole, const Term& part);
 
-/// Like terms are one term; none has the coefficient 0. In the order in which they were added.
+/// Terms in the order in which they were added. Like terms are merged, and none has the coefficient 0.
 class Sum {
   public:
     Sum() = default;

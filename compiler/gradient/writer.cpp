@@ -110,7 +110,7 @@ Expr Writer::write_term(const Term& term) {
     if (divisor.powers.empty()) return multiply(dividend);
     const bool is_row_divisor = std::ranges::all_of(divisor.powers, [&](const auto& p) { return is_of_row(p.first); });
     if (!is_row_divisor) return multiply(dividend) / multiply(divisor);
-    // One division a row, and a multiplication an element.
+    // Takes one division per row and one multiplication per element.
     Term elements, row{.coefficient = term.coefficient};
     for (const auto& [id, power] : dividend.powers) (is_of_row(id) ? row : elements).powers[id] = power;
     const Expr factor = multiply(row) / multiply(divisor);

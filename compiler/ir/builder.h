@@ -20,7 +20,7 @@ struct Expr {
 
 class Builder {
   public:
-    /// Appends to the function, which says the operands, the columns and the types.
+    /// Appends to the function, which declares the operands, the number of columns and the types.
     explicit Builder(Function function) : function_(std::move(function)) {}
 
     Expr input(Tensor tensor);

@@ -18,7 +18,7 @@ class ExpressionParser {
     bool is_kind(Token::Kind kind) const { return lexer_.peek().kind == kind; }
     bool is_word(std::string_view text) const { return is_kind(Token::Kind::word) && lexer_.peek().text == text; }
     bool is_symbol(char c) const { return is_kind(Token::Kind::symbol) && lexer_.peek().text[0] == c; }
-    /// Passes over the symbol; false if the next token is another.
+    /// Skips the symbol; false if the next token is another.
     bool accept(char symbol);
 
     static Status error_at(const Token& token, std::string_view what);

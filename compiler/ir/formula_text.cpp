@@ -16,7 +16,7 @@ namespace normjit::ir {
 
 namespace {
 
-/// What an expression has in the place of a tensor that is missing.
+/// Stands for a missing tensor in an expression.
 constexpr ValueId missing = -2;
 
 class FormulaParser final : SignatureParser {
@@ -136,7 +136,7 @@ class FormulaParser final : SignatureParser {
         return declared != signature_.tensors.end() && declared->axes.is_per_slice();
     }
 
-    /// What is known after all rows may only become part of an output without rows.
+    /// A value that is known only after all rows may be used only in outputs without rows.
     Status check_late(const Token& notation, ValueId a, ValueId b) const {
         for (const auto& [late, other] : {std::pair(a, b), std::pair(b, a)}) {
             if (!is_late(late)) continue;

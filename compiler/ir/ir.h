@@ -88,7 +88,7 @@ struct Operand {
     std::string name;
     Shape shape = Shape::matrix;
     bool is_output = false;      ///< read only to add to what it holds
-    std::optional<DType> dtype;  ///< in memory; none: nobody asks for the output
+    std::optional<DType> dtype;  ///< in memory; none: the output is not requested
     int64_t group = 1;           ///< columns of an output [M,N/G] that share an element
     bool operator==(const Operand&) const = default;
 };

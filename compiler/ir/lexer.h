@@ -52,7 +52,7 @@ class Lexer {
     }
 
   private:
-    /// Skips blanks, and comments, which a # begins and the line ends.
+    /// Skips blanks, and comments, which reach from a # to the end of the line.
     void skip_blanks() {
         while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\t' || text_[at_] == '\r')) ++at_;
         if (at_ < text_.size() && text_[at_] == '#') at_ = std::min(text_.find('\n', at_), text_.size());

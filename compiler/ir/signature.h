@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the first line of a formula declares, and what its body leaves to the user.
+// The tensors that the first line of a formula declares, and the numbers that its body leaves to the user.
 #pragma once
 
 #include "normjit/status.h"

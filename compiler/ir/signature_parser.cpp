@@ -16,7 +16,8 @@ namespace {
 constexpr size_t most_text = 64 << 10;
 constexpr size_t longest_name = 40;
 
-/// People's formulas come nowhere near; gradients and functions as arithmetic have many times as many.
+/// Far more than formulas that people write have. Their gradients, with functions expanded to arithmetic, have several
+/// times as many values.
 constexpr ValueId most_values = 1024;
 
 struct NamedAxes {
@@ -166,7 +167,7 @@ Status SignatureParser::decide_slices() {
 void SignatureParser::skip_lines() {
     while (is_kind(Token::Kind::newline)) lexer_.next();
 }
-/// Passes over line ends if the symbol follows them.
+/// Skips line ends if the symbol follows them.
 void SignatureParser::skip_lines_before(char symbol) {
     const Lexer before = lexer_;
     skip_lines();
@@ -184,7 +185,7 @@ Status SignatureParser::open_body() {
     return {};
 }
 
-/// Finds the numbers that the user gives, and writes the formula in a line.
+/// Finds the numbers that the user gives, and writes the formula on one line.
 Status SignatureParser::scan_body() {
     std::set<std::string_view> known;
     for (const Signature::Tensor& tensor : signature_.tensors) known.insert(tensor.name);
@@ -222,7 +223,7 @@ bool SignatureParser::is_run(std::string_view word) const {
     return std::ranges::find(signature_.tensors, word, &Signature::Tensor::run) != signature_.tensors.end();
 }
 
-/// Makes the names of runs numbers that the user gives.
+/// Adds the names of run lengths, R in [N/R], to the numbers that the user gives.
 Status SignatureParser::count_runs(std::set<std::string_view>& known) {
     for (size_t i = 0; i < declared_.size(); ++i) {
         const std::string& run = signature_.tensors[i].run;

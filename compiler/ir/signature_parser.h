@@ -25,7 +25,7 @@ class SignatureParser : protected ExpressionParser {
   protected:
     Status first_line();
     Status check_name(const Token& name) const;
-    /// Passes over what stands before the first statement.
+    /// Skips everything before the first statement.
     Status open_body();
     bool at_end() const { return is_kind(Token::Kind::end) || (has_braces_ && is_symbol('}')); }
     void skip_separators();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Each function as arithmetic. sigmoid(z), in the names of this file:
+// Expands each function into arithmetic. sigmoid(z), in the names of this file:
 //
 //     x          = min(max(z, -104), 30)
 //     k          = (x * log2_e + rounding) - rounding   the integer nearest to z / ln 2
@@ -180,7 +180,7 @@ class Expansion {
         return apply(Op::ldexp, expm1(rest) + 1, k);
     }
 
-    /// For sums with 1 that are exact, 1 is added to the power of two first.
+    /// Adds 1 to the power of two first, because that sum is exact.
     E sigmoid(E a) {
         const E x = apply(Op::min, at_least(a, numbers_.exp_least), number(numbers_.sigmoid_most));
         const E k = halvings(x);

@@ -36,7 +36,8 @@ struct Sweep {
     bool is_last() const { return row_reductions.empty(); }
 };
 
-/// What comes after the rows: reducing the partial arrays over the row groups, [N] arithmetic on the sums, the outputs.
+/// The work after the rows: reducing the partial arrays over the row groups, [N] arithmetic on the sums, and the
+/// outputs.
 struct Epilogue {
     std::vector<ValueId> sums;        ///< final_reduce values, by partial array
     std::vector<ValueId> values;      ///< [N] inputs and arithmetic that the outputs need beyond the sums, in order

@@ -9,10 +9,10 @@
 
 namespace normjit::schedule {
 
-/// Returns the bytes of all input matrices for one row.
+/// Returns how many bytes one row has in all input matrices.
 int64_t bytes_read(const Spec& spec);
 
-/// Returns the bytes of the columns' partials and inputs.
+/// Returns how many bytes the partials and inputs of all columns take.
 int64_t column_bytes(const Spec& spec);
 
 /// How a row's inputs and their column data compare to a core's L2. usual: it holds several rows, the columns and

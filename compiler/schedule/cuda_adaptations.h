@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tables of what the number of rows changes in the schedules of the CUDA table.
+// Tables of changes that the number of rows makes to the schedules of the CUDA table.
 #pragma once
 
 #include "schedule/cuda_table.h"

@@ -12,8 +12,8 @@ namespace normjit::schedule {
 
 namespace {
 
-/// What each difference counts, chosen so that points predict each other (NOTES N-712). A factor of two counts as one
-/// difference.
+/// The weight of each difference, chosen so that points predict each other (NOTES N-712). A factor of two is one unit
+/// of difference.
 struct Weights {
     double vectors = 1.4, rows = 0.25, work = 0.5, alignment = 2, narrow_alignment = 1, width = 0.5, sums = 1.5;
     double reduces = 4, reads_one = 3, matrix = 0.5, columns = 0.5, slices = 0.5, slice_rows = 0.25, formula = 1.5;
@@ -21,11 +21,11 @@ struct Weights {
 constexpr Weights weight;
 
 constexpr double many_rows = 1e9;              // of a multiprocessor
-constexpr double most_rows = 8;                // of a multiprocessor: more of them only add work
+constexpr double most_rows = 8;                // of a multiprocessor: further rows only add work
 constexpr double most_work = 1 << 15;          // vectors of a multiprocessor
-constexpr double most_work_of_sums = 1 << 20;  // because pacing depends on the length of a launch
+constexpr double most_work_of_sums = 1 << 20;  // larger, because pacing depends on the length of a launch
 constexpr int64_t most_slice_rows = 128;
-constexpr int64_t narrow_vectors = 64;  // rows so narrow lie side by side, wherever they start
+constexpr int64_t narrow_vectors = 64;  // rows of up to so many lie side by side, wherever they start
 
 double log2_of(int64_t value) { return std::log2(static_cast<double>(value)); }
 

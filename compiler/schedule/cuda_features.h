@@ -31,19 +31,21 @@ struct CudaFeatures {
     int alignment = 1;             ///< the largest power of two, at most `width`, that divides cols
     int element_bytes = 2;         ///< of the narrowest matrix
     bool can_shift = false;        ///< a vector may begin before its row
-    double rows_of_processor = 0;  ///< of all slices, for each multiprocessor; many if they are not known or any
-                                   ///< number must have the same schedule
-    int64_t slice_rows = 0;        ///< of a slice with columns of its own; 0: there are none, or they are not known
+    double rows_of_processor = 0;  ///< of all slices, for each multiprocessor; a large number if they are not known, or
+                                   ///< if every number must have the same schedule
+    int64_t slice_rows = 0;        ///< of a slice that has columns of its own; 0: no slice has, or the number is not
+                                   ///< known
     bool has_slices = false;       ///< slices with columns of their own
     int matrices_read = 0;
     int matrices_written = 0;
     int columns_read = 0;
-    int column_bytes = 0;  ///< of an element of every column input together
+    int column_bytes = 0;  ///< of one element of each column input, in all
     int sums = 0;          ///< column outputs
     bool reduces = false;  ///< has outputs without rows: column sums, or sums of everything
-    uint64_t formula = 0;  ///< of the text, which says how much there is to compute; 0 for LayerNorm and RMSNorm
+    uint64_t formula = 0;  ///< hash of the text, which decides how much there is to compute; 0 for LayerNorm and
+                           ///< RMSNorm
 
-    /// Returns the vectors of a row, counting a part as one.
+    /// Returns the number of vectors in a row, where a part of a vector counts as one.
     int64_t vectors() const;
 };
 
@@ -52,7 +54,7 @@ CudaFeatures cuda_features(const Spec& spec, const OperandList& operands, const 
 /// Returns how different two problems are; 0 if the same schedule should be the fastest.
 double distance(const CudaFeatures& a, const CudaFeatures& b);
 
-/// As much as a look at a problem's text tells, which takes a hundredth of the time of parsing it.
+/// What a quick look at a problem's text tells, in a hundredth of the time that parsing takes.
 struct CudaGlance {
     enum class Kind { has_sums, has_none, formula };
     static constexpr double unknown = -1;
@@ -62,7 +64,7 @@ struct CudaGlance {
 CudaGlance glance(std::string_view spec);
 CudaGlance glance(const CudaFeatures& features);
 
-/// Returns what distance() of two such problems is at least.
+/// Returns a lower bound of distance() for two such problems.
 double least_distance(const CudaGlance& a, const CudaGlance& b);
 
 }  // namespace normjit::schedule

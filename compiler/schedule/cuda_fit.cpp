@@ -28,7 +28,7 @@ bool CudaFit::is_comfortable(const CudaSchedule& s) const {
            backend::cuda::shared_suffices(planned, target_);
 }
 
-/// Returns the registers that ptxas needs in addition to data and work: 20 for addresses and counters, more with many
+/// Returns how many registers ptxas needs in addition to data and work: 20 for addresses and counters, more with many
 /// vectors a thread, for functions of elements, whose instructions overlap, and for some targets (NOTES N-709).
 int64_t CudaFit::other_registers(const plan::PlannedPath& planned) const {
     constexpr int64_t functions = 16, before_sm_90 = 24, many_steps = 36;

@@ -38,8 +38,8 @@ class CudaFit {
     const int64_t kept_elements_;
 };
 
-/// Takes the next best staging where the target, the alignment of loads or their size, below 4 bytes if not
-/// `are_copyable`, do not allow the schedule's.
+/// Takes the next best staging if the schedule's is not allowed: by the target, by the alignment of loads, or by loads
+/// of less than 4 bytes (not `are_copyable`).
 void use_possible_staging(CudaSchedule& s, bool are_aligned, bool are_copyable, const Target& target);
 
 }  // namespace normjit::schedule

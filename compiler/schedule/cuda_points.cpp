@@ -21,11 +21,12 @@ namespace normjit::schedule {
 
 namespace {
 
-/// What a lane adds that a point's schedule would leave idle here and not there.
+/// Weight of idle_lanes() in the distance: of those that a point's schedule would leave idle here and not in its own
+/// problem.
 constexpr double idle_weight = 3;
 
-/// Returns how little points of `a` tell about `b`; 0 for GPUs of the same architecture with about as many
-/// multiprocessors and as much memory.
+/// Returns the distance between devices: how little points of `a` tell about `b`. It is 0 for GPUs of the same
+/// architecture with about as many multiprocessors and as much memory.
 double device_distance(const CudaTarget& a, const CudaTarget& b) {
     constexpr double about = 0.07, other_architecture = 1, any_difference = 1;  // 0.07: a factor of 1.05
     const auto ratio = [](auto x, auto y) {
@@ -38,7 +39,7 @@ double device_distance(const CudaTarget& a, const CudaTarget& b) {
     return any_difference + (a.sm == b.sm ? 0 : other_architecture) + processors + shared + cache;
 }
 
-/// A point, and how little it tells about a problem on a target.
+/// A point, and its distance from a problem on a target.
 struct Near {
     const PointSet::Source* source;
     const PointSet::Source::CudaPoint* found;
@@ -102,7 +103,7 @@ class NearestPoints {
     std::vector<Waiting> waiting_;  ///< a heap, the nearest on top
 };
 
-/// Returns the vectors of a row, or of a block's share of it.
+/// Returns the number of vectors in a row, or in a block's share of it.
 int64_t vectors_of_block(int64_t cols, const CudaSchedule& s) {
     return divide_up(plan::vectors_of_row(cols, s.vector_width), s.cluster);
 }
@@ -110,7 +111,7 @@ int64_t vectors_of_thread(int64_t cols, const CudaSchedule& s) {
     return divide_up(vectors_of_block(cols, s), s.threads_per_row);
 }
 
-/// Returns how many lanes have no vector in the last step of a row, as a part of all vectors.
+/// Returns how many lanes have no vector in the last step of a row, as a fraction of all vectors.
 double idle_lanes(int64_t cols, const CudaSchedule& s) {
     const double lanes = static_cast<double>(vectors_of_thread(cols, s) * s.threads_per_row);
     return lanes / static_cast<double>(vectors_of_block(cols, s)) - 1;

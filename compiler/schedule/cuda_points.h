@@ -17,7 +17,7 @@ struct CudaFromPoint {
     Schedule schedule;
     const PointSet::Source* source;
     const Point* point;
-    double distance;  ///< how little the point's problem and device tell about these
+    double distance;  ///< distance of the point's problem and device from these
     bool is_alike;    ///< the device is of the same kind
 };
 /// Returns the point in words: "point of h100.txt, distance 0.30: layernorm rows=4096 cols=1024".

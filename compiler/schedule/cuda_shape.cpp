@@ -22,8 +22,8 @@ int64_t vectors_without_idle_lanes(int64_t of_block, int64_t least) {
     return least;
 }
 
-/// Returns the vectors a thread for about `threads` threads: the fewest possible, or one more where that leaves far
-/// fewer lanes idle.
+/// Returns how many vectors each of about `threads` threads takes: the fewest possible, or one more where that leaves
+/// far fewer lanes idle.
 int64_t vectors_near(int64_t of_block, int64_t threads) {
     const int64_t steps = divide_up(of_block, threads);
     const auto lanes = [of_block](int64_t each) { return each * round_up(divide_up(of_block, each), 32); };

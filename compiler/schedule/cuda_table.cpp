@@ -87,7 +87,8 @@ constexpr CudaRow one_block_rows[] = {
 
 // Shifting costs registers and instructions, so three to six vectors a thread, read twice from shared memory, beat one
 // or two in registers. Several rows or blocks to a multiprocessor help as well, because the number of groups must be a
-// multiple of the vector's elements: of 14 clusters only 8 could be used. "not" is the schedule of the next even row.
+// multiple of the vector's elements: of 14 clusters only 8 could be used. After "not": the figure with the schedule of
+// the nearest width that needs no shifting.
 constexpr CudaRow shifted_rows[] = {
 //   vectors      sums when    threads     rows cluster blocks stages staging shared pace  measured
     {{65, 96},    any, always, exactly(32),   4, 1,       3,    2, async, nothing, {},  "509: 9 % / 13 % over 8 rows, shared"},

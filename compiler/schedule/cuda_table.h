@@ -37,7 +37,7 @@ struct CudaShape {
     /// True if shifting decides the schedule. Narrow rows lie side by side, wherever they start, so shifting costs them
     /// little.
     bool is_wide_and_shifted() const { return shifted && vectors > 64; }
-    /// Returns the vectors of one of the `cluster` blocks that share a row.
+    /// Returns the number of vectors for each of the `cluster` blocks that share a row.
     int64_t vectors_of_block(int cluster) const;
     /// Returns the blocks for a wide row, such that each has at most 1024 vectors if clusters may be that large.
     int blocks_of_wide_row() const;

@@ -9,7 +9,7 @@ namespace normjit {
 
 namespace {
 
-/// Returns the points in the library, of which the heuristic of a CPU reads none.
+/// Returns the points in the library; none for a CPU, whose heuristic reads no points.
 const PointSet& usual_points(const Target& target) {
     static const PointSet none;
     return target.is_cuda() ? PointSet::shipped() : none;

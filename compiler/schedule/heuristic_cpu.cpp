@@ -70,8 +70,8 @@ int64_t choose_nontemporal_kb(const Spec& spec, const Target& target) {
     return has_short_rows_in_shared_lines(spec, target) ? -1 : outgrown_kb(spec, target);
 }
 
-/// Returns the rows of a block on a Zen 4 if it needs another number than other CPUs: few where loads and stores alias,
-/// otherwise several for wide rows (NOTES N-603).
+/// Returns the number of rows in a block on a Zen 4, if it differs from that of other CPUs: few where loads and stores
+/// alias, otherwise several for wide rows (NOTES N-603).
 std::optional<int64_t> rows_on_zen4(const Spec& spec, const Target& target) {
     constexpr int64_t too_few = 4, most = 8, of_wide = 4;
     const int64_t rows = spec.rows.value_or(INT64_MAX);
@@ -89,7 +89,7 @@ bool has_few_rows(const Spec& spec) {
     return spec.rows && *spec.rows < least;
 }
 
-/// Returns the rows per block (NOTES N-603, N-604).
+/// Returns the number of rows per block (NOTES N-603, N-604).
 int usual_row_block(const Spec& spec, const Target& target) {
     constexpr int64_t most = 8, bytes_of_narrow = 8 << 10, bytes_of_narrowest = 128;
     const int64_t in_l1 = std::min(rows_in_l1(spec, target), most);
@@ -115,8 +115,8 @@ int64_t threads_of_row(const Spec& spec, const Target& target) {
     return threads;
 }
 
-/// Returns the rows of a block for overlapped sweeps that `threads` share: one such block and its columns fit all their
-/// L2 caches together. A row that does not fit in any case gains most from the largest block.
+/// Returns the number of rows in a block, for overlapped sweeps that `threads` threads share: one such block and its
+/// columns fit all their L2 caches together. A row that does not fit in any case gains most from the largest block.
 int rows_to_overlap(const Spec& spec, const Target& target, int64_t threads) {
     constexpr int64_t most = 4;
     if (threads == 1 && width_of(spec, target) == Width::widest) return most;
@@ -179,16 +179,16 @@ int fit_staged_rows(const Spec& spec, const Target& target, int usual) {
 
 constexpr int64_t narrowest_shared = 4096;  ///< columns that several threads share
 
-/// Returns the most columns of a range. Each range has its own row sums, four vectors of them, and 16384 columns for
-/// each element of these. Longer f32 sums would stop growing (NOTES N-609).
+/// Returns the most columns of a range. Each range has its own row sums, in four vectors, and at most 16384 columns are
+/// added to each of their elements. Longer f32 sums would stop growing (NOTES N-609).
 int64_t widest_range(const Target& target) { return int64_t{16384} * target.vector_bytes(); }
 
 bool is_for_one_thread(const Spec& spec, const Target& target) {
     return spec.rows && *spec.rows < Geometry::rows_to_share(spec.cols, target.cpu.cores);
 }
 
-/// Returns the row groups if there are too few rows for several groups a core; wide rows get one group each (NOTES
-/// N-610).
+/// Returns the number of row groups if there are too few rows for several groups per core; wide rows get one group each
+/// (NOTES N-610).
 int64_t groups_of_few_rows(const Spec& spec, const Target& target) {
     const int64_t rows = *spec.rows;
     if (width_of(spec, target) != Width::usual) return rows;

@@ -11,7 +11,7 @@
 
 namespace normjit::schedule {
 
-/// Collects, if somebody asks, why a schedule was chosen, one line for each decision.
+/// Collects the reasons for a schedule, one line for each decision, if they are wanted.
 class Reasons {
   public:
     Reasons() = default;

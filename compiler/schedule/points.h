@@ -20,7 +20,7 @@ struct PointSet::Source {
     /// `text`: of a file. Lines that are no points are skipped.
     Source(std::string called, std::string of);
 
-    /// What searches need of a point of a GPU.
+    /// What a search needs to know of a GPU's point.
     struct CudaPoint {
         Point point;
         schedule::CudaFeatures features;

@@ -20,7 +20,7 @@ namespace {
 
 using gradient::Given;
 
-/// Writes the value; if the tensor accumulates, on top of what it holds. Stores of e8m0 take numbers that it has.
+/// Writes the value; if the tensor accumulates, adds the value to what it holds. Stores of e8m0 take numbers that it has.
 void write(ir::Builder& b, const Spec& spec, Tensor tensor, ir::Expr value) {
     const bool is_rounded = b.function()[value.id].op == ir::Op::round_e8m0;
     if (spec.dtype(tensor) == DType::e8m0 && !is_rounded) return b.output(tensor, b.apply(ir::Op::round_e8m0, value));
@@ -39,7 +39,7 @@ ir::Function forward_of(const Spec& spec, ForwardPass pass) {
     return std::move(b).finish();
 }
 
-/// The tensors that a backward pass reads beside inputs: the gradients of outputs, and saved values.
+/// The tensors that a backward pass reads in addition to the inputs: the gradients of outputs, and saved values.
 struct GivenTensors {
     std::vector<Given> gradients, saved;
 };

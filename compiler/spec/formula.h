@@ -18,9 +18,10 @@ std::string gradient_name(std::string_view name);
 
 /// Returns the text of a norm in templates/norms; nothing if there is none of this name.
 std::optional<std::string_view> library_formula(std::string_view name);
-/// Returns the keys of specs with formulas that are no names of tensors and numbers.
+/// Returns the keys of a spec with a formula that are not names of tensors or numbers.
 const std::vector<std::string_view>& formula_keys();
-/// Returns the names of the norms in templates/norms that a spec names to be its formula: not layernorm and rmsnorm.
+/// Returns the names in templates/norms that stand for a formula at the start of a spec: all except layernorm and
+/// rmsnorm.
 std::vector<std::string_view> library_names();
 
 /// Returns a function without values, which declares the tensors of a spec with a formula.
@@ -37,10 +38,11 @@ struct ForwardPass {
 };
 Expected<ForwardPass> forward_pass(const Spec& spec);
 
-/// Refuses sums over the rows that are computed on with inputs [N/R], which final reduces do not read.
+/// Refuses arithmetic on sums over the rows that uses inputs [N/R], because final reduces do not read these.
 Status check_sums_beside_runs(const Spec& spec, const ir::Function& function);
 
-/// True if the gradient of an input is 0, for a backward pass that declares all it reads. Fails if there is no gradient.
+/// True if the gradient of an input is 0, for a backward pass that declares everything it reads. Fails if there is no
+/// gradient.
 Expected<bool> has_zero_gradient(const Spec& spec, std::string_view input);
 
 /// True if the text begins like that of a spec with a formula.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the text of a spec with a formula means where it says nothing.
+// The defaults of the text of a spec with a formula.
 #pragma once
 
 #include "normjit/dtype.h"
@@ -19,10 +19,10 @@ inline std::optional<double> usual_number(std::string_view name) {
     return std::nullopt;
 }
 
-/// Returns the type of what is computed from a tensor; only what says so has 8 bits.
+/// Returns the default type of a tensor computed from one of this type: 8-bit types are never a default.
 inline DType computed_type(DType type) { return is_8bit(type) ? DType::f32 : type; }
 
-/// Returns the type of a tensor that the text gives none, beside the first input's.
+/// Returns the default type of a tensor, given the first input's.
 inline DType usual_type(const Axes& axes, DType first) {
     return axes.column && !axes.has_groups() ? computed_type(first) : compute_type(first);
 }

@@ -23,7 +23,7 @@ bool is_layer(std::string_view word) {
 
 std::string_view name_of(const LibraryNorm& norm) { return norm.file.substr(0, norm.file.size() - extension.size()); }
 
-/// Reads a formula that nothing follows, or that of a name.
+/// Reads a formula, or the name of one in the library, after which the text must end.
 Expected<ir::Signature> signature_of(std::string_view formula) {
     const std::string_view word = text::trim(formula);
     const auto of_library = library_formula(word);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The formula that the text of a spec begins with.
+// Reads the formula at the start of a spec's text.
 #pragma once
 
 #include "ir/signature.h"
@@ -9,16 +9,16 @@
 
 namespace normjit {
 
-/// A formula, as the text of a spec begins with it.
+/// A formula at the start of a spec's text.
 struct FormulaSource {
     ir::Signature signature;
     std::string as_written;  ///< the formula in one line, or a name of the library
-    std::string_view text;   ///< of the formula as it was given, which errors are about
-    std::string_view rest;   ///< of the spec's text
+    std::string_view text;   ///< the formula as it was given, for the places in errors
+    std::string_view rest;   ///< the spec's text after the formula
     bool is_in_library = false;
 };
 
-/// Reads the formula, or the name of one of the library. The text must outlive the result.
+/// Reads the formula, or the name of one in the library. The text must outlive the result.
 Expected<FormulaSource> read_source(std::string_view text);
 
 }  // namespace normjit

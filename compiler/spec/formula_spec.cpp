@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads the text of a spec with a formula: the formula, or the name of one of the library, then keys.
+// Reads the text of a spec with a formula: the formula, or the name of one in the library, then keys.
 #include "ir/groups.h"
 #include "spec/fields.h"
 #include "spec/formula.h"
@@ -39,7 +39,7 @@ class FormulaReader {
         return std::move(spec_);
     }
 
-    /// Tells what the gradient of an input is. What `out` says counts for nothing.
+    /// Tells what the gradient of an input is. Ignores `out`.
     Expected<GradientKind> gradient_kind(std::string_view input) {
         only_gradient_ = gradient_name(input);
         NORMJIT_RETURN_IF_ERROR(read_given());
@@ -64,7 +64,7 @@ class FormulaReader {
         for (const std::string& name : source_.signature.numbers) {
             const auto usual = usual_number(name);
             if (!fields_.find(name) && !usual) {
-                // A word that is meant as a value shows its place.
+                // The word may be a misspelt value, so the message explains why it is taken for a number.
                 return invalid_argument(fmt::format(
                     "spec: {} is missing: the formula has no tensor and no value of this name, so it is a number: {}=1",
                     name, name));
@@ -90,7 +90,7 @@ class FormulaReader {
         return read_inputs();
     }
 
-    /// With one slice a tensor [S,N] is one that all slices share.
+    /// With one slice, a tensor [S,N] is the same as one that all slices share.
     Expected<Tensor> add(std::string_view name, Axes axes, bool is_output, DType usual) {
         if (axes.is_columns() && !spec_.has_slices()) axes.slice = false;
         ir::Operands taken;
@@ -109,8 +109,8 @@ class FormulaReader {
         return *number;
     }
 
-    /// Returns a tensor's axes, with the columns of a run. A scalar whose gradient is asked for is one run, [N/N]: its
-    /// gradient is then a sum over the rows and the columns.
+    /// Returns a tensor's axes, with the columns of a run. A scalar whose gradient is requested is one run, [N/N], so
+    /// that the gradient is a sum over the rows and the columns.
     Expected<Axes> axes_of(const SignatureTensor& tensor) const {
         Axes axes = tensor.axes;
         if (axes.is_scalar() && is_gradient_asked_for(tensor.name)) return Axes{.column = true, .run = spec_.cols};
@@ -241,7 +241,7 @@ class FormulaReader {
         return spec_.pass == Pass::backward && std::ranges::find(words, gradient_name(input)) != words.end();
     }
 
-    /// True for [M,N] beside slices. Its gradient would be a sum over the slices.
+    /// True for an [M,N] that all slices share. Its gradient would be a sum over the slices.
     bool is_shared_by_slices(Tensor tensor) const {
         const Axes& axes = formula_.tensors[tensor]->axes;
         return axes.row && !axes.slice;
@@ -310,7 +310,7 @@ class FormulaReader {
         return {};
     }
 
-    /// Takes inputs that no output depends on out of the spec; they are still described by the formula.
+    /// Removes the inputs that no output depends on from the spec; the formula still describes them.
     Status drop_unread() {
         NORMJIT_TRY(const ir::Function function, function_of(spec_));
         NORMJIT_RETURN_IF_ERROR(use_other_columns(function));
@@ -346,7 +346,7 @@ class FormulaReader {
     Spec spec_;
     std::optional<DType> first_;
     std::set<std::string> wanted_;
-    std::optional<std::string> only_gradient_;  ///< the one that is asked about, in place of `out`
+    std::optional<std::string> only_gradient_;  ///< the gradient that is asked about; replaces `out`
 };
 
 /// Reads the text, and returns what `use` makes of its reader.

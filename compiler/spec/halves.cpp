@@ -54,7 +54,7 @@ class HalfRows {
         return std::nullopt;
     }
 
-    /// True for the value of an output that is one for all columns, and so for both halves.
+    /// True for the value of a column output that has a single element, which both halves share.
     bool is_one_for_both(const ir::Value& value) const {
         return std::ranges::any_of(whole_.outputs, [&](const ir::Output& output) {
             const bool is_one = spec_.axes(output.tensor).is_columns() && !second_half(output.tensor);
@@ -125,7 +125,7 @@ Formula formula_of_halves(const Spec& whole) {
         second.name = first->name + "_2";
         while (whole.find(second.name)) second.name += "_";
         second.second_half_of = tensor;
-        const Tensor number = *ir::free_number(taken, second.name);  // the spec was refused if there is none
+        const Tensor number = *ir::free_number(taken, second.name);  // present, or the spec would have been refused
         taken[number] = ir::Operand();
         formula.tensors[number] = std::move(second);
     }

@@ -11,8 +11,8 @@ namespace normjit {
 /// Checks that the tensors of whole rows can be those of two halves, of which there are not too many.
 Status check_halves(const Formula& formula, int64_t cols);
 
-/// Returns the function of whole rows as one of their halves, without partner(). `spec` is that of the kernel, whose
-/// tensors `declared` declares.
+/// Rewrites a function of whole rows as one of their halves, without partner(). `spec` is the kernel's, and `declared`
+/// declares its tensors.
 ir::Function in_halves(const ir::Function& whole, const Spec& spec, ir::Function declared);
 
 }  // namespace normjit

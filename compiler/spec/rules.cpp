@@ -134,7 +134,8 @@ Status check_number(const Spec& spec, std::string_view key, double value, double
     return {};
 }
 
-/// Refuses f64 together with narrower types: it would double the code of every load and store, and nobody mixes them.
+/// Refuses f64 together with narrower types: it would double the code of every load and store, and is not used in
+/// practice.
 Status check_types(const Spec& spec) {
     const bool wide = spec.compute() == DType::f64;
     for (const Tensor tensor : all_tensors) {

@@ -92,7 +92,7 @@ Status read_members(const text::Fields& fields, Spec& spec) {
     return {};
 }
 
-/// Reads "saved", "recompute", a type, or "recompute,TYPE". In a forward pass, a type alone is that of the outputs.
+/// Reads "saved", "recompute", a type, or "recompute,TYPE". In a forward pass, only the type of the outputs is given.
 Status read_stats(const text::Fields& fields, Spec& spec) {
     const bool forward = spec.pass == Pass::forward;
     const std::string_view given = fields.find("stats").value_or(name(forward ? Stats::recompute : Stats::saved));

@@ -47,13 +47,13 @@ inline uint16_t to_f16(float number) {
 struct SmallFormat {
     uint32_t fraction, bias;
     float largest;           ///< finite
-    uint32_t first_special;  ///< the first code without a sign that is no finite number
+    uint32_t first_special;  ///< the first positive code that is not a finite number
 
-    uint32_t cut() const { return 23 - fraction; }  ///< low bits of an f32's fraction that it lacks
-    /// What an f32's bits lose with another bias, after the cut.
+    uint32_t cut() const { return 23 - fraction; }  ///< the low bits of an f32's fraction that the type lacks
+    /// What the smaller bias subtracts from an f32's bits once they are shortened.
     uint32_t rebias() const { return (127 - bias) << fraction; }
     float smallest_normal() const { return std::bit_cast<float>((127 + 1 - bias) << 23); }
-    /// A sum with it has the smallest denormal as its last place.
+    /// Adding it makes the smallest denormal the unit in the last place of the sum.
     float aligner() const { return std::bit_cast<float>((127 + 1 - bias - fraction + 23) << 23); }
 };
 inline constexpr SmallFormat e4m3_format = {3, 7, 448, 0x7f};

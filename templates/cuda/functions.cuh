@@ -54,7 +54,8 @@ NORMJIT_DEVICE double round_e8m0(double a) {
     return a != a ? a : __longlong_as_double((bits + 0x000fffffffffffff) & 0x7ff0000000000000);
 }
 
-// Returns a / b for b from 1 to 2. A division for all numbers has a branch, which keeps elements from overlapping.
+// Returns a / b for b from 1 to 2. A general division has a branch, which keeps the instructions of different elements
+// from overlapping.
 NORMJIT_DEVICE float quotient(float a, float b) {
     float inverse;
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(b));
@@ -63,14 +64,14 @@ NORMJIT_DEVICE float quotient(float a, float b) {
 }
 NORMJIT_DEVICE double quotient(double a, double b) { return a / b; }
 
-// exp of a number that is not positive does not overflow where the result is a small number.
+// Takes exp of a number that is not positive: it cannot overflow where the result is small.
 template <class Math>
 NORMJIT_DEVICE Math sigmoid(Math a) {
     const Math power = exp(-abs(a));
     return quotient(a < 0 ? power : Math(1), Math(1) + power);
 }
 
-// The maximum keeps infinity times 0 out of what is 0 there.
+// The maximum prevents infinity times 0 where the result is 0.
 template <class Math>
 NORMJIT_DEVICE Math gelu(Math a) {
     return max(a, Math(-1000)) * normal(a);

@@ -219,7 +219,7 @@ NORMJIT_DEVICE void copy_bulk(uint32 to, const void* from, int bytes, uint32 bar
                  : "memory");
 }
 
-// Separates ordinary accesses to shared memory from bulk copies to the same place.
+// Orders earlier ordinary accesses to shared memory before later bulk copies to the same place.
 NORMJIT_DEVICE void fence_async_copies() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 // Thread-block clusters (sm_90).

@@ -89,7 +89,7 @@ NORMJIT_DEVICE void merge_teams(const K& k, int part, const Row& row) {
     }
 }
 
-// Writes sum s of part `part` of all rows, or of a slice.
+// Writes sum s of part `part`, which is a part of all rows or of a slice.
 template <class P, int s, class K, class Row>
 NORMJIT_DEVICE void write_sums(const K& k, int part, const Row& row) {
     using L = Layout<P>;

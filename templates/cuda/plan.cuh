@@ -113,7 +113,7 @@ NORMJIT_DEVICE int64 row_element(const Arguments& a, int place, const RowPlace& 
     return P::sliced ? first_element<P>(a, place, at) : at.row;
 }
 
-// Returns the element of input i of those with rows that belongs to a row. The last of them are scalars.
+// Returns the element of row input i that belongs to a row. The last row inputs are scalars, whose only element is 0.
 template <class P, int i>
 constexpr bool is_scalar_input = i >= P::Rows::count - P::scalar_inputs;
 template <class P, int i>
@@ -121,8 +121,8 @@ NORMJIT_DEVICE int64 input_element(const Arguments& a, int place, const RowPlace
     return is_scalar_input<P, i> ? 0 : row_element<P>(a, place, at);
 }
 
-// True if each vector of a row lies in one run of column output i, so that one sum of a lane takes all of it. Partials then
-// have a sum for each vector.
+// True if each vector of a row lies within one run of column output i, so that a lane needs only one sum for it.
+// Partials then have a sum for each vector.
 template <class P, int i>
 constexpr bool sums_vectors =
     P::output_runs[i] > 1 && P::output_runs[i] % P::vector_width == 0 && P::cols % P::vector_width == 0 && !P::epilogue;

@@ -60,7 +60,7 @@ struct RowReduction {
     }
 };
 
-// Returns the largest value among a block's threads to each of them. `shared` has room for a value of each warp.
+// Returns, to every thread of a block, the largest of their values. `shared` has room for a value of each warp.
 template <int threads, class Math>
 NORMJIT_DEVICE Math largest_of_block(uint32 shared, Math value) {
     const auto of_warp = [](Math& largest) {

@@ -96,7 +96,7 @@ __device__ __forceinline__ void RowKernel<P>::request(int place) {
             constexpr int bytes = bytes_of<T, width>;
             constexpr int at = Matrices::template words_before<width, i.value>();
             constexpr bool of_all_slices =
-                P::matrices_shared >> i.value & 1;  // the block's other rows may have it in L1
+                P::matrices_shared >> i.value & 1;  // other rows of the block may have loaded it into L1
 #pragma unroll
             for (int v = 0; v < steps; v++) {
                 if (!valid(v)) continue;

@@ -37,7 +37,8 @@ struct RowKernel {
     TeamReduction<P> reduce;
     int lane, team;
     uint32 first_vector, my_vectors;  // vectors of this block's share of the row
-    int shift;                        // elements of a row's first vector that lie before the row: see edges.cuh
+    int shift;                        // number of elements of a row's first vector that lie before the row: see
+                                      // edges.cuh
     Math sums[at_least(column_sums, 1)][steps][width];
     Math elements[P::keeps_elements ? P::kept : 1][steps][width];  // results of functions, for later sweeps of the row
     Math largest[at_least(scalars, 1)];  // the largest magnitudes in all rows of this lane so far
@@ -57,14 +58,15 @@ struct RowKernel {
     char* row_output[at_least(row_outputs, 1)];  // this team's value of the current row
     uint32 progress_seen;
     bool paced;
-    uint32 step, rows_mine, rows_team_max;  // distance of a team's rows; its rows; rows of the block's longest team
-    // True if a team's rows continue from slice to slice. Then these count the next row's place in its slice, for
-    // cursors and for outputs.
+    uint32 step, rows_mine, rows_team_max;  // distance between a team's rows; how many it has; how many the block's
+                                            // longest team has
+    // True if a team's rows continue from slice to slice. The counters below then hold the next row's position in its
+    // slice, for cursors and for outputs.
     static constexpr bool passes_slices = P::sliced && !P::per_slice;
     uint32 next_in_slice, input_in_slice, output_in_slice, step_in_slice;
     static constexpr int of_rows =
         P::Rows::count > P::scalar_inputs ? At::rows : At::row_outputs;  // all tensors of rows step alike
-    int64 row_step;    // elements of such a tensor from one row of this team to the next
+    int64 row_step;    // elements of a row tensor from one row of this team to the next
     uint32 rows_done;  // rows of all pieces that this team has done, so that stages continue where they were
     int64 slice;       // the current piece's
 
@@ -81,7 +83,7 @@ struct RowKernel {
         return 0;
     }
 
-    // Returns the elements from one row of the team to its next one. A change of slice adds slice_gap().
+    // Returns the number of elements from one row of the team to its next one. A change of slice adds slice_gap().
     __device__ __forceinline__ int64 elements_of_step(int place) const {
         const int64 row_stride = a.operand[place].row_stride;
         if constexpr (!passes_slices) return int64(step) * row_stride;
@@ -293,8 +295,8 @@ struct RowKernel {
         }
     }
 
-    // True if a stage is free again without a barrier. It is if every thread of the team passes a reduction after its
-    // last read from the stage.
+    // True if a stage is free again without a barrier, because every thread of the team takes part in a reduction after
+    // its last read from the stage.
     static constexpr bool frees_own_stage = keep && P::levels > 0;
 
     __device__ __forceinline__ void refill(uint32 row, int stage) {
@@ -357,9 +359,9 @@ struct RowKernel {
     // Runs all rows of a part, from the first request on.
     __device__ __forceinline__ void run(int part) {
         start(part);
-        // The first row needs its columns, too, so these are requested first; after several rows they would come late.
-        // There are two exceptions: columns that all threads first store in shared memory, and columns that are loaded
-        // element by element, for rows that start anywhere (NOTES N-308).
+        // The first row also needs the columns, so these are requested first; after several rows they would arrive
+        // late. There are two exceptions: columns that all threads first store in shared memory, and columns that are
+        // loaded element by element, for rows that start anywhere (NOTES N-308).
         constexpr bool columns_first = columns_kept && !L::shifted;
         if constexpr (columns_first) load_columns();
         request_first_rows();

@@ -45,9 +45,9 @@ __device__ __forceinline__ void RowKernel<P>::request_first_rows() {
     }
 }
 
-// Goes through rows that are requested into registers. The loop is unrolled by the depth, so that no row moves from
-// register to register. A team with a single row needs no loop and no cursors: without them 512 threads of 8192 columns
-// do not spill in 40 registers.
+// Processes rows that are loaded ahead into registers. The loop is unrolled by the depth, so that no row moves from
+// register to register. A team with a single row needs no loop and no cursors: without them, kernels of 512 threads for
+// 8192 columns fit 40 registers without spilling.
 template <class P>
 __device__ __forceinline__ void RowKernel<P>::run_registers() {
     if constexpr (P::rows_per_team == 1) return process(0, 0, inputs[0]);
@@ -61,8 +61,8 @@ __device__ __forceinline__ void RowKernel<P>::run_registers() {
         }
 }
 
-// Goes through rows that are requested into shared memory. process() requests bulk rows, this function the others. A
-// team with a single row needs no cursors: with them 1024 threads of 65536 columns spill.
+// Processes rows that are loaded ahead into shared memory. process() requests bulk rows, this function the others. A
+// team with a single row needs no cursors: with them, kernels of 1024 threads for 65536 columns spill.
 template <class P>
 __device__ __forceinline__ void RowKernel<P>::run_staged() {
     if constexpr (P::rows_per_team == 1 && depth == 1 && !bulk) {
@@ -102,7 +102,8 @@ __device__ __forceinline__ void RowKernel<P>::run_staged() {
     if constexpr (P::per_slice) rows_done += rows_mine;
 }
 
-// Goes through parts of slices in turn. Sums per slice start with each part, sums over all slices with the first.
+// Processes parts of slices, one after the other. Sums per slice start anew with each part; sums over all slices start
+// with the first part.
 template <class P>
 NORMJIT_DEVICE void run_pieces(RowKernel<P>& kernel, int group) {
     using K = RowKernel<P>;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a machine computes and a loop body consists of.
+// The instructions of loop bodies, which every machine computes.
 #pragma once
 
 #include <cstdint>
 
 namespace normjit::backend::cpu {
 
-/// How the elements of a row become one: their sum, or the largest. Sums stand for both where nothing else is said.
+/// How the elements of a row are reduced to one: their sum, or the largest. Elsewhere, "sum" means either.
 enum class Reduction : uint8_t { sum, largest };
 
 enum class Instruction : uint8_t {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a plan means for every CPU: its entry points, what they prefetch, and the content of the frame.
+// Properties of a plan that the code for every CPU depends on: its entry points, what they prefetch, and the content of
+// the frame.
 #pragma once
 
 #include "artifact/nontemporal_staging.h"
@@ -22,7 +23,7 @@ enum class Extent { rows, column_range };
 /// Returns the matrices whose rows a sweep reads or writes: inputs, then outputs.
 std::vector<Tensor> matrices(const ir::Function& function, const plan::Sweep& sweep);
 
-/// Returns the bytes of the frame for the cached elements of one row.
+/// Returns how many bytes of the frame the cached elements of one row take.
 int64_t cached_row_bytes(const plan::Plan& plan);
 
 /// Returns the position of a sweep's row mean `k` among the row means of all sweeps.

@@ -240,7 +240,8 @@ class RowsEmitter {
         keep_sums(one_of_each(m_, sums, reductions_of(function_, first.row_reductions)));
     }
 
-    /// Where a sum is in the workspace. The partials and the segment's arrays differ once the segment can close.
+    /// The places of a sum in the workspace: in the segment's arrays and in the partials. They are the same in the
+    /// first segment.
     struct GroupSum {
         bool is_sum;  ///< false: a largest magnitude
         Address segment, partial;

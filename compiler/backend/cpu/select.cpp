@@ -72,7 +72,7 @@ class Selector {
         return function_[id].op == Op::mul && uses_[id] == 1 && is_own(id) && !is_reloaded(id);
     }
 
-    /// True if every body that computes the user computes the product, and for nobody else.
+    /// True if every body that computes the user also computes the product, and uses it for nothing else.
     bool folds_everywhere(ValueId product, ValueId user) const {
         return all_uses_[product] == 1 && function_[product].shape == function_[user].shape;
     }
@@ -204,7 +204,7 @@ class Selector {
               .tensor = output.tensor});
     }
 
-    /// True if `id` is, of the product's operands in this body, the one that is evaluated last.
+    /// True if `id` is the last of the product's operands to be evaluated in this body.
     bool completes(ValueId product, ValueId id) const {
         ValueId latest = ir::no_value;
         for_each_operand(product, [&](ValueId operand) {
@@ -233,7 +233,7 @@ namespace {
 /// Returns, for each op, the body's own values whose last use it is; results are left out.
 std::vector<std::vector<ValueId>> last_uses(const std::vector<MicroOp>& ops, const std::vector<ValueId>& results) {
     const std::set<ValueId> kept(results.begin(), results.end());
-    std::set<ValueId> own;  // values whose last use has not been met
+    std::set<ValueId> own;  // values whose last use has not been seen yet
     for (const MicroOp& op : ops) {
         if (op.result != ir::no_value && !kept.contains(op.result)) own.insert(op.result);
     }

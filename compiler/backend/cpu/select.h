@@ -20,8 +20,8 @@ struct MicroOp {
     Tensor tensor = Tensor::dx;  ///< the store's
 };
 
-/// What one straight-line piece of code evaluates: `values` in order, and sums and stores as soon as their operands are
-/// known. Stores of values that were live before come last.
+/// The content of one straight-line piece of code. It evaluates `values` in order, and adds sums and stores results as
+/// soon as their operands are known. Stores of values that were live before come last.
 struct LoopBody {
     std::vector<ValueId> values;
     std::vector<ValueId> sums;  ///< row_mean or partial_accumulate values, in the order of their accumulators

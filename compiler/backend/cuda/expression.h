@@ -25,8 +25,8 @@ class Expressions final : public ir::Formula {
 
     /// Returns a value's name; empty if the value is written inside its user.
     const std::string& name(ir::ValueId id) const { return names_[id]; }
-    /// Returns the identifier for a name of the formula. People choose those of a formula's text, and may choose a word
-    /// of C++ or of the device code.
+    /// Returns the identifier for a name of the formula. Users choose these names, and may choose a keyword of C++ or a
+    /// name that the device code uses.
     std::string identifier(std::string_view name) const { return fmt::format("{}{}", name, suffix_); }
     /// True if the value is a member of `struct Row`.
     bool in_row(ir::ValueId id) const { return in_row_[id]; }

@@ -19,7 +19,8 @@ namespace {
 
 constexpr const char* sonames[] = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"};
 
-/// Returns an environment variable; empty in a program with more rights than its caller, who must choose no library.
+/// Returns an environment variable; empty in a program with more rights than its caller (set-user-ID), because the
+/// caller must not choose which library it loads.
 std::string variable(const char* name) {
     const char* value = secure_getenv(name);
     return value == nullptr ? "" : value;

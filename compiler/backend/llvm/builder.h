@@ -60,7 +60,7 @@ class Builder : public llvm::IRBuilder<> {
     /// Returns a register with lane i ^ distance in lane i.
     llvm::Value* exchange_lanes(llvm::Value* a, int distance);
     llvm::Value* rsqrt(llvm::Value* a);
-    /// Computes an instruction that functions are made of: functions.cpp.
+    /// Computes one of the instructions to which functions are expanded (functions.cpp).
     llvm::Value* function(Instruction instruction, llvm::Value* a, llvm::Value* b);
     /// Returns the larger of a, which must not be negative, and |b|; NaN if either is NaN.
     llvm::Value* larger_magnitude(llvm::Value* a, llvm::Value* b);

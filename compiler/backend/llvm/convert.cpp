@@ -161,8 +161,8 @@ Value* Builder::to_compute(Value* elements, DType type) {
     return elements;
 }
 
-/// Makes f16 of the codes. e5m2 is the upper half of one; an e4m3 has a bit of its exponent less, and its values become
-/// 2^-8 times as large.
+/// Converts 8-bit codes to f16. An e5m2 is the upper half of an f16; an e4m3 has one exponent bit less, so its values
+/// come out 2^-8 times as large.
 Value* Builder::from_8bit(Value* codes, DType type) {
     Value* words = CreateZExt(codes, like(codes->getType(), getInt16Ty()));
     if (type == DType::e5m2) return to_compute(CreateShl(words, 8), DType::f16);

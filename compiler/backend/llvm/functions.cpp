@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The instructions that functions are made of, in comparisons and integers: their bits are those of AVX-512's own.
+// The instructions to which functions are expanded, written with comparisons and integer operations. Results have the
+// same bits as those of AVX-512's instructions.
 #include "backend/llvm/builder.h"
 
 #include <limits>
@@ -63,8 +64,8 @@ Value* Builder::compare(Value* a, Value* b) {
     return CreateSelect(CreateFCmpUNO(a, b), CreateFAdd(a, b), ordered);
 }
 
-/// Multiplies by two powers of two, each the half of 2^b: only the second product can leave the range of normal
-/// numbers. An addition moves the integer into the lowest bits.
+/// Multiplies by 2^b in two steps of half the exponent each, so that only the second product can leave the range of
+/// normal numbers. Adding a large constant moves the integer b into the lowest bits.
 Value* Builder::ldexp(Value* a, Value* b) {
     const Layout& layout = layout_of(b);
     Value* moved = number(1.5 * layout.integers, b->getType());
@@ -77,8 +78,8 @@ Value* Builder::ldexp(Value* a, Value* b) {
     return times_power(times_power(a, half), CreateSub(power, half));
 }
 
-/// Returns the exponent's bits, in their place, of a normal number: of m * 2^b with m from 3/4 to 3/2. From 3/2 on, the
-/// addition carries into them.
+/// Returns the exponent bits, in place, of a normal number m * 2^b with m from 3/4 to 3/2. If the stored mantissa is
+/// 3/2 or more, the addition carries into the exponent.
 Value* Builder::exponent_bits(Value* scaled) {
     const Layout& layout = layout_of(scaled);
     Value* all = as_integers(scaled);
@@ -101,7 +102,8 @@ Value* Builder::mantissa(Value* a) {
     return CreateSelect(CreateFCmpOGE(a, number(0, type)), positive, negative);
 }
 
-/// An exponent in the lowest bits of a large number is that number plus the exponent.
+/// Converts the exponent field to a number by writing it into the lowest bits of a large constant, which is then
+/// subtracted.
 Value* Builder::exponent(Value* a) {
     const Layout& layout = layout_of(a);
     llvm::Type* type = a->getType();
@@ -115,7 +117,7 @@ Value* Builder::exponent(Value* a) {
     Value* power = CreateFSub(sum, shift);
     const double infinity = std::numeric_limits<double>::infinity();
     power = CreateSelect(CreateFCmpOEQ(a, number(0, type)), number(-infinity, type), power);
-    // an infinity is itself, and what has no exponent is NaN, as a - a is of NaN
+    // infinity gives infinity; a negative number gives NaN, and so does NaN
     power = CreateSelect(CreateFCmpOEQ(a, number(infinity, type)), a, power);
     Value* negative =
         CreateSelect(CreateFCmpUNO(a, a), a, CreateFNeg(number(std::numeric_limits<double>::quiet_NaN(), type)));

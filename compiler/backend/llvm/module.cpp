@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What libnormjit_llvm does: it turns the problem's plan into IR with explicit vectors, then an object file, then one
-// block of position-independent code.
+// The work of libnormjit_llvm: turns the problem's plan into IR with explicit vectors, then into an object file, then
+// into one block of position-independent code.
 #include "backend/llvm/module.h"
 
 #include "backend/cpu/entries.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What LLVM needs to know about a target, and the way from a module to an object file in memory.
+// Describes targets to LLVM, and compiles a module to an object file in memory.
 #pragma once
 
 #include "normjit/status.h"

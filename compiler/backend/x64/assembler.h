@@ -77,7 +77,7 @@ class Assembler : private CodeBuffer, public ReservedRegisters, public Xbyak::Co
     /// to = a with the lanes of each pair exchanged
     void neighbour(const Zmm& to, const Zmm& a);
     void rsqrt(const Zmm& to, const Zmm& a);
-    /// Computes an instruction that functions are made of: functions.cpp.
+    /// Computes one of the instructions to which functions are expanded (functions.cpp).
     void function(Instruction instruction, const Zmm& to, const Zmm& a, const Zmm& b);
     /// to = the larger of a and b; NaN if one is NaN. Masked lanes of `to` do not change.
     void larger(const Zmm& to, const Zmm& a, const Zmm& b);

@@ -54,8 +54,8 @@ void Assembler::load_register(const Zmm& to, const Address& from, DType type, co
     }
 }
 
-/// Makes f16 of the codes. e5m2 is the upper half of one; an e4m3 has a bit of its exponent less, and its values become
-/// 2^-8 times as large, those of its NaN 480.
+/// Converts 8-bit codes to f16. An e5m2 is the upper half of an f16; an e4m3 has one exponent bit less, so its values
+/// come out 2^-8 times as large, and its NaN would come out as 480.
 void Assembler::load_8bit(const Zmm& to, const Address& from, DType type, const Opmask& mask, Lanes lanes) {
     const Ymm words(to.getIdx());
     vpmovzxbw(lanes == Lanes::tail ? words | mask | T_z : words, from);

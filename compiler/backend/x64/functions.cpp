@@ -72,7 +72,7 @@ void Assembler::compare(const Zmm& to, const Zmm& a, const Zmm& b) {
     move(to, scratch());
 }
 
-/// Takes the bits that the mask has from a, and the sign from b.
+/// Takes the bits that are set in the mask from a, and the sign from b.
 void Assembler::copy_sign(const Zmm& to, const Zmm& a, const Zmm& b) {
     constexpr uint8_t choose = 0xe4;
     if (compute_ == DType::f64) {
@@ -85,7 +85,7 @@ void Assembler::copy_sign(const Zmm& to, const Zmm& a, const Zmm& b) {
     move(to, scratch());
 }
 
-/// vgetexp is for mantissas from 1 to 2: of one below 1 it is -1.
+/// vgetexp assumes mantissas from 1 to 2, so the exponent -1 of a mantissa below 1 is subtracted.
 void Assembler::exponent(const Zmm& to, const Zmm& a) {
     if (compute_ == DType::f64) {
         vgetmantpd(scratch(), a, from_three_quarters);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// AVX-512 as a machine for the loop nest of cpu/. The row values of 16 rows have a row in each lane of a zmm register.
-// This is where the sums of 4 rows become such a register (tests/golden/layernorm_f32_asm.golden):
+// Implements Machine, for the loop nest of cpu/, with AVX-512. The row values of 16 rows have a row in each lane of a
+// zmm register. This is where the sums of 4 rows become such a register (tests/golden/layernorm_f32_asm.golden):
 //
 //     vmovups zmm0, [rsp + rax + 0x140]      each lane a sum of columns: row 0
 //     vmovups zmm1, [rsp + rax + 0x180]      row 1

@@ -53,7 +53,7 @@ struct Artifact {
     std::vector<CudaPath> cuda_paths;  ///< CUDA: widest vectors first; the last needs alignment to elements only.
                                        ///< One path with spec.invariant, whose vectors decide the order of sums,
                                        ///< and with groups of columns, which whole vectors make
-    std::string generator;             ///< generator_of() (serialise.h) of the build that made it
+    std::string generator;             ///< the build that made it, as generator_of() (serialise.h) returns it
     std::string maker{no_maker};       ///< the outside compiler, "nvrtc-13.0"
     CodeFormat format = CodeFormat::x86_64;
     std::vector<EntryPoint> entries;  ///< CPUs only

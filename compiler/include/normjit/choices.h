@@ -23,11 +23,11 @@ inline constexpr Source all_sources[] = {Source::x, Source::xhat, Source::y};
 enum class Stats : uint8_t { saved, recompute };
 inline constexpr Stats all_stats[] = {Stats::saved, Stats::recompute};
 
-/// Where a framework rounds that keeps intermediate results in memory. none: only at stores. llama: as the eager
-/// LlamaRMSNorm of Hugging Face and its autograd do. h and xhat are rounded to their element type; forward, xhat *
-/// gamma to the type that the framework promotes the two to; backward, dy * gamma to the type of xhat, and each dy *
-/// xhat, with the rounded xhat, to their promoted type before it is summed. Only for rmsnorm from x, without beta and
-/// gamma_offset.
+/// Where values are rounded, as in a framework that keeps intermediate results in memory. none: only at stores. llama:
+/// as the eager LlamaRMSNorm of Hugging Face and its autograd do. h and xhat are rounded to their element type;
+/// forward, xhat * gamma to the type that the framework promotes the two to; backward, dy * gamma to the type of xhat,
+/// and each dy * xhat, with the rounded xhat, to their promoted type before it is summed. Only for rmsnorm from x,
+/// without beta and gamma_offset.
 enum class Rounding : uint8_t { none, llama };
 inline constexpr Rounding all_roundings[] = {Rounding::none, Rounding::llama};
 

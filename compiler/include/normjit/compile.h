@@ -24,8 +24,8 @@ Expected<Artifact> compile(const Spec& spec, const Schedule& schedule, const Tar
 /// `unavailable` if there is none.
 Expected<std::string> backend_of(const Target& target);
 
-/// Returns the one that makes a problem's code: another one if the first has no registers for a formula. Fails as
-/// legality() does.
+/// Returns the back end that makes a problem's code. It is not the target's preferred one if that has too few registers
+/// for a formula. Fails as legality() does.
 Expected<std::string> backend_of(const Spec& spec, const Schedule& schedule, const Target& target);
 
 /// Returns the text of one stage: "ir" (as the frontend built it), "ir:<pass>" (after that pass; see pass_names()),

@@ -65,8 +65,8 @@ struct CudaPath {
 
     /// Returns the alignment in bytes of the address and row stride of a matrix or column tensor of this type.
     int64_t alignment(DType type) const;
-    /// Returns the row groups of a launch: Geometry::groups(), more if rows_per_team says so, or fewer if the last
-    /// would have no row. If shifted and a block takes rows several times, the number is rounded down so that each
+    /// Returns the number of row groups of a launch: Geometry::groups(), more if rows_per_team says so, or fewer if the
+    /// last would have no row. If shifted and a block takes rows several times, the number is rounded down so that each
     /// team's rows all start at the same position in a vector. It may be 0.
     int64_t groups(const Geometry& geometry, int64_t rows, int64_t workspace_bytes) const;
     /// Returns how a launch shares its rows. It has no row groups if there are no rows or groups() returns 0.

@@ -34,22 +34,23 @@ struct Formula {
         bool operator==(const Tensor&) const = default;
     };
     PerTensor<std::optional<Tensor>> tensors;
-    normjit::Tensor first = normjit::Tensor::x;  ///< the first input, whose type others have if the text says none
+    normjit::Tensor first = normjit::Tensor::x;  ///< the first input; others have its type by default
 
     struct Number {
         std::string name;
         double value;
         bool operator==(const Number&) const = default;
     };
-    std::vector<Number> numbers;     ///< the value of each word of the formula that is one
+    std::vector<Number> numbers;     ///< the numbers that the formula takes, such as eps, by name
     std::vector<std::string> saved;  ///< names of values of the forward pass that the backward pass reads
-    std::vector<std::string> usual_outputs, usual_saved;  ///< of a text that does not say them
+    std::vector<std::string> usual_outputs, usual_saved;  ///< without out= or save=
 
     int64_t group_columns = 0;    ///< of group_max(); 0 without
     bool has_partners = false;    ///< kernels see its rows in halves: kernel_spec.h
     bool has_neighbours = false;  ///< pairs of columns are computed together
 
-    /// The spec of whole rows, in that of halves. The other members say all that two such specs may differ in.
+    /// In the spec of a kernel that sees rows in halves: the spec of whole rows, from which it was made. It is not
+    /// compared, because it follows from the other members.
     struct Whole {
         std::shared_ptr<const Spec> spec;
         bool operator==(const Whole&) const { return true; }
@@ -74,19 +75,19 @@ class FormulaPointer {
     std::shared_ptr<const Formula> formula_;
 };
 
-/// Returns the names of the numbers that a formula takes, given as a file has it or by its name in the library. Those of
-/// runs of columns, as R of [N/R], come first.
+/// Returns the names of the numbers that a formula takes. The formula is given as the content of a file, or as a name
+/// in the library. The lengths of runs of columns, such as R in [N/R], come first.
 Expected<std::vector<std::string>> formula_numbers(std::string_view formula);
 
-/// What the gradient of an input of a formula is.
+/// The kinds of gradient that an input of a formula can have.
 enum class GradientKind : uint8_t {
     derived,  ///< a backward pass can compute it
     zero,     ///< 0: no output depends on the input, as in x * w / w
     absent    ///< no output is computed from the input
 };
 
-/// Tells what the gradient of an input is, for the text of a spec of a backward pass with a formula. What out= says
-/// counts for nothing. Fails as parse_spec() does, and if the input has no gradient.
+/// Tells what the gradient of an input is, for the text of a spec of a backward pass with a formula. Ignores out=.
+/// Fails as parse_spec() does, and if the input has no gradient.
 Expected<GradientKind> gradient_kind(std::string_view text, std::string_view input);
 
 }  // namespace normjit

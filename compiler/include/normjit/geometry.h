@@ -26,8 +26,8 @@ struct CpuGeometry {
 
     static constexpr int64_t job_line_bytes = 128, job_head_lines = 4;
 
-    /// Returns the bytes of sums_bytes for one row mean of one range: an element for each row of a block, rounded up to
-    /// the widest register of any CPU.
+    /// Returns how many of sums_bytes one row mean of one range takes: an element for each row of a block, rounded up
+    /// to the widest register of any CPU.
     int64_t part_sums_bytes(int64_t element_bytes) const;
     /// Returns the thread groups of a split launch: one per row block, at most thread_groups.
     int64_t thread_groups_of(int64_t rows) const { return std::clamp<int64_t>(rows / block_rows, 1, thread_groups); }
@@ -57,8 +57,8 @@ struct Geometry {
     CpuGeometry cpu = {};      ///< keeps its defaults for a GPU
     CudaGeometry cuda = {};    ///< keeps its defaults for a CPU
 
-    /// Returns the row groups of a launch: row_groups, or fewer if there are fewer rows or the workspace holds fewer
-    /// partials. 0 without rows, or with less than minimum_workspace().
+    /// Returns the number of row groups of a launch: row_groups, or fewer if there are fewer rows or the workspace
+    /// holds fewer partials. 0 without rows, or with less than minimum_workspace().
     int64_t groups(int64_t rows, int64_t workspace_bytes) const;
     /// Returns how many partials the workspace holds, at most as many as a launch may write.
     int64_t partials(int64_t rows, int64_t workspace_bytes) const;
@@ -79,7 +79,8 @@ struct Geometry {
     }
     /// CPU: returns the bytes at the end of a group's workspace to which inputs [N/R] are spread.
     static int64_t spread_bytes(const OperandList& operands, int64_t cols);
-    /// CPU: returns the columns of which a range of the final reduce has a multiple: whole lines, and whole runs.
+    /// CPU: returns the number that divides the columns of every range of the final reduce, so that ranges have whole
+    /// cache lines and whole runs.
     static int64_t final_unit(const OperandList& operands, int64_t cols);
     /// CPU: returns the distance in bytes from a group's partials to the arrays of its later segments (cpu_abi.h).
     int64_t segment_offset(int64_t element_bytes) const { return column_sums * partial_cols * element_bytes; }

@@ -62,11 +62,12 @@ class PointSet {
     std::vector<std::shared_ptr<const Source>> sources_;
 };
 
-/// As heuristic() of schedule.h, by these points. Adds what decided to `reasons`, as heuristic_reasons() returns it.
+/// Does what heuristic() in schedule.h does, with these points. Adds to `reasons` what decided, as heuristic_reasons()
+/// returns it.
 Schedule heuristic(const Spec& spec, const Target& target, const PointSet& points,
                    std::vector<std::string>* reasons = nullptr);
 
-/// As usability() of schedule.h, beside schedules by these points.
+/// Does what usability() in schedule.h does, with the heuristic of these points.
 Status usability(const Spec& spec, const Schedule& schedule, const Target& target, const PointSet& points);
 
 }  // namespace normjit

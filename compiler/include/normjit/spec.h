@@ -71,7 +71,7 @@ struct Spec {
     /// Gives gamma or beta, and its gradient, a row for each slice, or one row for all. Only for specs with slices.
     void set_per_slice(Tensor column, bool is_per_slice);
 
-    /// Return the tensor's name, and true if a launch does not read it but to add to it.
+    /// Return the tensor's name, and true if a launch writes it, and reads it only to add to it.
     std::string_view name(Tensor tensor) const;
     /// Returns the number of a tensor that the layer has.
     std::optional<Tensor> find(std::string_view name) const;
@@ -131,8 +131,8 @@ DType promoted(DType a, DType b);
 /// error names the key, the value and what is allowed. The result is canonical() and has passed validate().
 Expected<Spec> parse_spec(std::string_view text);
 
-/// Returns a formula, as a file has it or by its name in the library, in the one line with which the text of a spec may
-/// begin. An error has its place.
+/// Returns a formula as the one line with which the text of a spec may begin. The formula is given as the content of a
+/// file, or as a name in the library. An error has its place.
 Expected<std::string> formula_line(std::string_view formula);
 
 /// Returns the names with which the text of a spec may begin: layernorm, rmsnorm, and the formulas of templates/norms.

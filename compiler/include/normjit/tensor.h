@@ -33,7 +33,7 @@ struct Axes {
     constexpr bool has_groups() const { return row && run > 1; }
     /// Returns the tensor's last dimension, which launch arguments give; 0 without columns.
     constexpr int64_t columns(int64_t cols) const { return column ? cols / run : 0; }
-    /// Returns the elements beside each other: of a row, or 1.
+    /// Returns the number of contiguous elements: those of a row, or 1.
     constexpr int64_t width(int64_t cols) const { return column ? columns(cols) : 1; }
     bool operator==(const Axes&) const = default;
 };
