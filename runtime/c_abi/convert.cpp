@@ -46,7 +46,7 @@ Status read_flag(const char* field, uint32_t number, bool& value) {
 
 uint32_t bit_of(Tensor tensor) { return 1u << info(tensor).number; }
 
-/// Gives an attribute to the tensors of these bits.
+/// Gives an attribute to the tensors whose bits are set.
 Status read_attribute(const Attribute& attribute, uint32_t bits, Spec& spec) {
     for (const Tensor tensor : all_tensors) {
         if ((bits & bit_of(tensor)) == 0) continue;

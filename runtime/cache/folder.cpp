@@ -124,7 +124,7 @@ void Folder::add_files(const Descriptor& folder, const std::string& below, std::
     }
 }
 
-/// Files outside the 256 folders belong to earlier versions or to somebody else.
+/// Files outside the 256 folders belong to earlier versions or are foreign.
 Expected<std::vector<Folder::File>> Folder::list(std::string_view end) const {
     std::vector<File> files;
     NORMJIT_TRY(const Descriptor all, open(AT_FDCWD, path_, path_));

@@ -19,7 +19,7 @@ LoadedKernel KernelTable::find(const Request& request) const {
     return node.kernel;
 }
 
-/// `dropped` is destroyed after the lock, which is the later local variable, is released.
+/// `dropped` is declared before the lock, so that it is destroyed after the lock is released.
 void KernelTable::add(const Request& request, const LoadedKernel& kernel) {
     std::vector<LoadedKernel> dropped;
     const std::lock_guard lock(lookup_mutex);
@@ -56,7 +56,7 @@ void KernelTable::drop(const Request& request, std::vector<LoadedKernel>& droppe
     if (node.requests.empty()) erase(node, dropped);
 }
 
-/// Removes a sixteenth more than necessary, so that not every new kernel causes a search.
+/// Removes a sixteenth more than necessary, so that the next new kernels need no search.
 void KernelTable::make_room(std::vector<LoadedKernel>& dropped) {
     const auto is_over = [&](int64_t slack) {
         return static_cast<int64_t>(nodes_.size()) > limits_.kernels - limits_.kernels / slack ||

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels that an engine has ready, by the request that they answer. If there are too many, kernels that nobody
-// outside holds are dropped, the least recently used first. Thread safe.
+// The kernels that an engine has ready, by the request that they answer. If there are too many, kernels that are held
+// only by the table are dropped, the least recently used first. Thread safe.
 #pragma once
 
 #include "cache/request.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an engine is asked for: the key of its kernel table.
+// A request for a kernel: the key of an engine's kernel table.
 #pragma once
 
 #include "normjit/schedule.h"

@@ -77,7 +77,8 @@ void Store::keep(const Artifact& artifact) {
     clean_now_and_then(*kept);
 }
 
-/// Searching a folder takes long, so it is done at random. That way processes that keep one kernel each do it, too.
+/// Searching a folder takes long, so it is done only after many bytes were kept, or at random: processes that keep a
+/// single kernel each must also do it sometimes.
 void Store::clean_now_and_then(const Folder::File& kept) {
     constexpr int64_t share = 64;
     {

@@ -26,7 +26,7 @@ namespace normjit::cache {
 
 class Store {
   public:
-    /// Options that are not set count as unwanted: see fill_in(). For kernels of one target.
+    /// A store for kernels of one target. Options that are not set count as unwanted: see fill_in().
     Store(const CacheOptions& options, const Target& target, const Log& log);
 
     /// True if kernels are looked for and kept at all.
@@ -48,7 +48,8 @@ class Store {
     std::optional<Folder> folder_;
     std::atomic<bool> folder_works_{true};
     mutable std::mutex mutex_;
-    std::optional<std::string> maker_;  ///< the maker of all code, or of what this process has compiled
+    std::optional<std::string> maker_;  ///< the maker of all code for the target, or of the code that this process has
+                                        ///< compiled
     int64_t bytes_since_cleaning_ = 0;
 };
 

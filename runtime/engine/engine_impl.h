@@ -31,10 +31,10 @@ class Engine::Impl {
     const Allocator& allocator() const { return allocator_; }
     const tuning::Advisor& advisor() const { return advisor_; }
 
-    /// Compiles as Engine::compile() does, whatever the stream does.
+    /// Compiles as Engine::compile() does, but even while a stream is capturing.
     Expected<Artifact> compile(const Spec& spec, const Schedule& schedule) const;
 
-    /// Loads as Engine::load() does, whatever the stream does.
+    /// Loads as Engine::load() does, but even while a stream is capturing.
     Expected<cache::LoadedKernel> load(const Artifact& artifact) const;
 
     /// Implements Engine::prepare().

@@ -122,7 +122,7 @@ class Checker {
         return {};
     }
 
-    /// Writes each member in place, because a copy would wait for the writes.
+    /// Writes each member in place: a copy of a struct would have to wait for the writes of its members.
     void put(const Operand& operand, const Argument& given, LaunchOperand& placed) const {
         placed.data = static_cast<char*>(const_cast<void*>(given.data));
         if (operand.is_matrix()) {

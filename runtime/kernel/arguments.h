@@ -13,12 +13,12 @@
 
 namespace normjit {
 
-/// Returns the elements from one row of a matrix to the next.
+/// Returns the number of elements from one row of a matrix to the next.
 inline int64_t row_stride(const Argument& argument) {
     return argument.row_stride == Argument::contiguous ? argument.cols : argument.row_stride;
 }
 
-/// Returns the elements from one slice to the next; for a column tensor `rows` is 1.
+/// Returns the number of elements from one slice to the next; for a column tensor `rows` is 1.
 inline int64_t slice_stride(const Argument& argument, int64_t rows) {
     if (argument.slice_stride != Argument::contiguous) return argument.slice_stride;
     return static_cast<int64_t>(static_cast<uint64_t>(rows) * static_cast<uint64_t>(row_stride(argument)));
@@ -46,13 +46,13 @@ struct LaunchArguments {
     Batch batch() const { return {rows, slices}; }
 };
 
-/// The tensors that a caller gives, and the places in which the code finds them: one, or two of the halves of its rows
-/// (kernel_spec.h).
+/// Maps the tensors that a caller gives to the places in which the code finds them. A tensor has one place, or one for
+/// each half of its rows (kernel_spec.h).
 class OperandPlaces {
   public:
     OperandPlaces(const Spec& given, const Spec& of_kernel, const OperandList& operands);
 
-    /// The tensors of the caller's spec. Place i of `first` is that of operand i.
+    /// The tensors of the caller's spec. first[i] is the first place of operand i.
     const OperandList given;
     std::array<size_t, max_operands> first{};
 

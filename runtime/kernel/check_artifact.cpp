@@ -66,7 +66,8 @@ std::string_view missing_in_cpu(const Target& needed, const Target& machine) {
     return {};
 }
 
-/// Returns what the GPU lacks. Machine code runs on its generation, from its own number on; PTX on everything newer.
+/// Returns what the GPU lacks. Machine code runs on GPUs of the same major version with the same or a higher minor
+/// version; PTX runs on all newer GPUs.
 std::string_view missing_in_gpu(const Artifact& artifact, const Target& machine) {
     const Target& needed = artifact.target;
     if (needed.isa != machine.isa) return "that kind of processor";

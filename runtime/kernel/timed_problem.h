@@ -21,7 +21,7 @@ namespace normjit {
 struct Deadline {
     using Clock = std::chrono::steady_clock;
     Clock::time_point end = Clock::time_point::max();
-    const std::atomic<bool>* stop = nullptr;  ///< set when nobody wants the result any more
+    const std::atomic<bool>* stop = nullptr;  ///< set when the result is no longer wanted
 
     bool is_stopped() const { return stop != nullptr && stop->load(std::memory_order_relaxed); }
     bool has_passed() const { return is_stopped() || Clock::now() >= end; }

@@ -30,7 +30,8 @@ std::string folder_of(const std::string& path) {
     return slash == std::string::npos ? "." : path.substr(0, slash + 1);
 }
 
-/// Flushes a folder: only then a rename is on the disk. If a file system cannot do that, the file is complete anyway.
+/// Flushes a folder, without which a rename may not be on the disk yet. If a file system cannot do that, the file is
+/// complete anyway.
 void flush_folder(int at, const std::string& name) {
     const Descriptor folder(openat(at, folder_of(name).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (folder.is_open()) fsync(folder.get());

@@ -38,7 +38,7 @@ void in_parent() {
     if (depth == 0) gate.unlock();
 }
 
-/// Makes the gate new, because the child lacks the other threads that were inside it. This thread may be inside.
+/// Resets the gate, because the child lacks the other threads that were inside it. This thread may be inside.
 void in_child() {
     lookup_mutex.reset();
     gate.reset();

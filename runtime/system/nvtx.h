@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranges on a profiler's timeline, through NVTX: what an engine prepares, compiles, loads and tunes, with
-// NORMJIT_NVTX=1 and a tool that listens, such as Nsight Systems. Otherwise a range only tests a flag.
+// NORMJIT_NVTX=1 and a tool that listens, such as Nsight Systems. Otherwise a range costs only the test of a flag.
 //
 // NVTX is a protocol between a program and a library of the tool, which NVTX_INJECTION64_PATH names. The program opens
 // the library, calls its InitializeInjectionNvtx2(), and receives functions. NVIDIA's headers (nvtx3/) do the same;
@@ -59,7 +59,7 @@ Status connect(const char* library);
 /// True if ranges are wanted and a tool has accepted them; connects at the first call.
 bool is_listening();
 
-/// Returns "off", or who listens, or why nobody does, for `normjit info`.
+/// Returns, for `normjit info`, "off", the name of the listening tool, or why no tool listens.
 std::string state();
 
 /// A range that lasts as long as the object, on its thread: "compile layernorm cols=4096 x=bf16", in the domain

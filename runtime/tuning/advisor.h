@@ -15,7 +15,7 @@
 
 namespace normjit::tuning {
 
-/// Returns the records in the library for CPUs. For GPUs there are none, but points: normjit/points.h.
+/// Returns the records in the library, which are for CPUs. For GPUs the library has points instead (normjit/points.h).
 std::string_view shipped_records(const Target& target);
 
 class Advisor {

@@ -20,7 +20,7 @@ constexpr int trial_rounds = 7, final_rounds = 25, confirming_rounds = 11;
 /// The least gain that is worth another order of sums.
 constexpr double least_gain = 0.02;
 
-/// The part of the time for the deciding comparison.
+/// The fraction of the time that is kept for the final comparison.
 constexpr double final_share = 0.25;
 
 }  // namespace

@@ -63,7 +63,8 @@ void for_each_line(std::string_view text, const Work& work) {
     }
 }
 
-/// Returns the columns in a line that to_text() made, where the spec comes first; 0 if there are none.
+/// Returns the number of columns from a line that to_text() made, in which the spec comes first; 0 if the line has
+/// none.
 int64_t first_cols(std::string_view line) {
     constexpr std::string_view key = "cols=";
     const size_t at = line.find(key);
@@ -100,7 +101,7 @@ struct TuningRecords::Impl {
     size_t lines = 0;
     std::optional<PointSet> points;  ///< not set: those in the library
 
-    /// Returns the heuristic's choice. Adds what decided to `reasons` if the target is a GPU, whose points differ.
+    /// Returns the heuristic's choice. For a GPU, where it depends on the points, adds what decided to `reasons`.
     Schedule choose(const Spec& spec, const Target& target, std::vector<std::string>* reasons = nullptr) const {
         if (!target.is_cuda()) return heuristic(spec, target);
         return heuristic(spec, target, points ? *points : PointSet::shipped(), reasons);

@@ -6,8 +6,7 @@
 namespace normjit::tuning {
 namespace {
 
-/// How many of the fastest schedules have their neighbourhoods searched. If it were one, noise would decide the
-/// direction.
+/// The number of fastest schedules whose neighbours are searched. If it were one, noise would decide the direction.
 constexpr size_t expanded_places = 2;
 
 }  // namespace

@@ -55,7 +55,8 @@ Job::Phase Job::begin(const Phases& phases, int cpu) {
     return phase;
 }
 
-/// Releases each word, so that a thread that reads one word of a later phase finds the odd number as well.
+/// Stores each word with release order: a thread that reads one word of a later phase then also finds the number that
+/// says that the phase is being written.
 void Job::announce(const Phase& phase) {
     const auto words = std::bit_cast<std::array<int64_t, std::tuple_size_v<decltype(announced_)>>>(phase);
     announced_[0].store(phase.number - 1, std::memory_order_relaxed);

@@ -53,7 +53,7 @@ class Job {
   public:
     static constexpr size_t lines_apart = 128;  ///< bytes; processors fetch lines in pairs
 
-    /// Returns the bytes that create() needs, at any address.
+    /// Returns how many bytes create() needs, at any address.
     static constexpr size_t bytes(int64_t seats) { return (3 + static_cast<size_t>(seats)) * lines_apart; }
     /// Makes a job in `memory`. If there are more threads than `seats`, some share a seat. It needs no destruction.
     static Job& create(void* memory, int64_t seats);

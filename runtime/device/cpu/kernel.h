@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is loaded for a kernel on the CPU: machine code or a formula, and the threads that run its launches.
+// A kernel loaded on the CPU: machine code or a formula, and the threads that run its launches.
 #pragma once
 
 #include "artifact/cpu_abi.h"

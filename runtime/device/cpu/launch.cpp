@@ -41,7 +41,7 @@ void Launch::reduce_columns(const Partials& of, const Columns& columns) const {
         const Operand& operand = kernel_.operands[place];
         if (!operand.axes.is_columns()) continue;
         if (operand.axes.has_runs()) {
-            // The sums replace partials that the same columns have been summed from.
+            // The sums overwrite the partials of the same columns, which are no longer needed.
             if (operand.is_written()) task.data[place] = sums_of(operand, of.first) + columns.begin * element;
             continue;
         }

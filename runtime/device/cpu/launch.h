@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What all CPU launches have in common: the choice of functions that the tensors allow, and the tasks for them.
+// The common part of all CPU launches: the choice of functions that the tensors allow, and the tasks for them.
 #pragma once
 
 #include "device/cpu/kernel.h"
@@ -98,13 +98,15 @@ class Launch {
         return arguments_.operands[kernel_.operands.place(operand)];
     }
 
-    /// Stores the scalar outputs: each is the largest magnitude that the tasks of the final reduce left (FinalTask).
+    /// Stores the scalar outputs. Each is the largest of the magnitudes that the tasks of the final reduce left
+    /// (FinalTask).
     void store_scalars() const;
     template <class T>
     void store_scalars_of() const;
     /// Spreads a slice's inputs [N/R] into the group's workspace.
     void spread_inputs(RowsTask& task, int64_t group) const;
-    /// Returns a reduction's partial array of a group, where the final reduce leaves sums of runs and largest magnitudes.
+    /// Returns a group's partial array for an output, in which the final reduce leaves sums of runs and largest
+    /// magnitudes.
     char* sums_of(const Operand& output, int64_t group) const;
     /// True for a large output in memory that has no pages yet. Small outputs are in memory that malloc() keeps.
     bool is_fresh(const Operand& matrix) const;

@@ -8,7 +8,7 @@ namespace normjit::cpu {
 
 /// Launches rows in one slice: plain_launch.cpp.
 Status launch_plain(const CpuKernel& kernel, const LaunchArguments& arguments);
-/// Launches rows in any number of slices but one: sliced_launch.cpp.
+/// Launches rows in several slices, or in none (sliced_launch.cpp).
 Status launch_slices(const CpuKernel& kernel, const LaunchArguments& arguments);
 
 }  // namespace normjit::cpu

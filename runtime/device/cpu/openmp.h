@@ -3,8 +3,8 @@
 // calls libgomp's interface, which libomp and libiomp5 also have.
 //
 // Between parallel regions, the threads of a runtime spin for a while (libgomp's for milliseconds) and keep the
-// cores from other threads of the process. A region ends when all threads have come, which may take a time slice of the
-// scheduler on a machine with other work.
+// cores from other threads of the process. A region ends when all its threads have arrived, which may take a time slice
+// of the scheduler on a busy machine.
 #pragma once
 
 #include "device/cpu/job.h"
@@ -49,7 +49,7 @@ class OpenMp {
     Count thread_number_ = nullptr;
     Count team_size_ = nullptr;
     bool survives_fork_ = false;  ///< libomp and libiomp5 start new threads in the child
-    int forks_ = 0;               ///< forks of the process between the first find() and this one
+    int forks_ = 0;               ///< how often the process had forked when this runtime was found
 };
 
 }  // namespace normjit::cpu

@@ -25,7 +25,7 @@ void write_perf_map(const Artifact& artifact, const void* code) {
                         end - entries[i].offset, kernel_name(artifact.spec, entries[i].name));
     }
     const std::string path = fmt::format("/tmp/perf-{}.map", getpid());
-    // O_NOFOLLOW: somebody else may have put a link here.
+    // O_NOFOLLOW: another user may have put a link here.
     const int file = open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644);
     if (file < 0) return;
     [[maybe_unused]] const ssize_t written = write(file, lines.data(), lines.size());

@@ -17,7 +17,7 @@ void spread(const void* from, int64_t run, int64_t cols, void* to) {
         elements = std::fill_n(elements, run, backend::portable::element<Element>(from, i));
 }
 
-/// Adds in as many independent sums as fill a vector, so that compilers use one.
+/// Adds in as many independent sums as fill a vector, so that compilers use vector instructions.
 template <class T>
 T sum(const T* from, int64_t count) {
     std::array<T, 16> sums{};

@@ -105,7 +105,7 @@ Status Threads::run(Executor executor, const Phases& phases) const {
     return {};
 }
 
-/// Counts the seats that were taken, and keeps a number that is none, since the caller's function may be wrong.
+/// Counts the seats that were taken and remembers an invalid seat number, because the caller's function may be wrong.
 Status Threads::run_on_callers(const Phases& phases) const {
     struct Seats {
         LaunchJob job;

@@ -14,7 +14,7 @@ namespace normjit::cpu {
 inline constexpr auto patience = std::chrono::microseconds(20);
 
 /// How long a thread that has run its share waits for the next phase before it helps with the others' shares. Reading
-/// them takes their lines from their owners' caches, and owners seldom need help in a short phase.
+/// the shares takes their cache lines from their owners, who seldom need help in a short phase.
 inline constexpr auto restraint = std::chrono::nanoseconds(500);
 
 /// Tells the processor that this loop waits.

@@ -82,7 +82,7 @@ struct Driver {
 
     bool has_libraries() const;
 
-    /// Returns success, or `failed` with what was tried and the driver's name and text for the error.
+    /// Returns success, or `failed` with what was attempted and the driver's name and text for the error.
     Status check(Result result, const char* what) const {
         return result == error_none ? Status() : error(result, what);
     }

@@ -72,8 +72,8 @@ bool CudaKernel::starts_alike(const LaunchArguments& arguments, const CudaPath& 
         if (reinterpret_cast<uintptr_t>(matrix.data) % vector_bytes != 0) return false;
         if (rows > 1 && (matrix.row_stride - first.row_stride) % path.vector_width != 0) return false;
         if (arguments.slices == 1) return true;
-        // A team that continues from slice to slice treats them as one. Row strides have been compared if there are rows
-        // between slices; a slice of one row is as far from the next as the first matrix says for all of them.
+        // A team that continues from slice to slice treats all slices as one. If slices have several rows, row strides
+        // have been compared above; slices of one row follow each other at the first matrix's slice stride.
         const int64_t wanted = operands.has_per_slice() ? first.slice_stride : rows * first.row_stride;
         return (matrix.slice_stride - wanted) % path.vector_width == 0;
     };
@@ -177,7 +177,7 @@ Expected<CudaArguments> CudaKernel::code_arguments(const LaunchArguments& argume
         return invalid_argument(fmt::format("launch: rows: {}; a kernel with rows_per_team=1 takes at most {} rows",
                                             arguments.rows, rows_at_a_time));
     }
-    // The code counts a group's next piece in 32 bits as well.
+    // The index of a group's next piece must fit the code's 32 bits as well.
     const bool counts =
         partition.pieces <= UINT32_MAX - partition.row_groups && (!has_slices || arguments.rows <= INT32_MAX);
     if (each > UINT32_MAX || !counts) {
@@ -231,7 +231,7 @@ LaunchArguments with_slices_as_rows(const LaunchArguments& arguments) {
 
 }  // namespace
 
-/// Goes through the rows in the order of the memory where no tensor has a row for each slice.
+/// Processes the rows in the order in which they lie in memory, if no tensor has a row for each slice.
 Status CudaKernel::launch(const LaunchArguments& arguments) const {
     if (slices_are_inner(arguments)) return launch_in_order(with_slices_as_rows(arguments));
     const int64_t most = most_slices(arguments);

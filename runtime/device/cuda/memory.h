@@ -23,7 +23,7 @@ class DeviceMemory {
     void* data() const { return reinterpret_cast<void*>(pointer_); }
     int64_t bytes() const { return bytes_; }
 
-    /// Copy from or to `at` bytes into the memory. These calls wait until all is done.
+    /// Copy to or from the memory, `at` bytes after its start. These calls return when the copy has ended.
     Status write(int64_t at, const void* from, int64_t bytes) const;
     Status read(int64_t at, void* to, int64_t bytes) const;
     Status fill(unsigned char value) const;

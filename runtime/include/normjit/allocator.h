@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that an engine's user lends to launches.
+// Memory that the user of an engine lends to launches.
 #pragma once
 
 #include <cstdint>

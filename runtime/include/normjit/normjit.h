@@ -114,23 +114,24 @@ typedef struct normjit_spec {
     int64_t slices;                  /* S; 0: one; -1: any */
     uint32_t per_slice; /* 1 << normjit_tensor, for gamma and beta with a row for each slice; their gradients then have
                            one as well */
-    const char* text; /* a text with a formula, which says all: the other fields are ignored. The caller keeps it while
-                           the spec is used. NULL: the norm above */
+    const char* text; /* a spec's text with a formula; all other fields are then ignored. The caller keeps it while the
+                         spec is used. NULL: the norm above */
 } normjit_spec;
 
 /* Parses "layernorm cols=4096 x=bf16 gamma=f32", with defaults for what the text leaves out. Of a text with a formula
  * (compiler/FORMULAS.md) the spec keeps the pointer. */
 NORMJIT_API normjit_status normjit_spec_parse(const char* text, normjit_spec* spec);
-/* Writes a formula in one line, as the text of a spec may begin with it; that of a norm of the library for its name. */
+/* Writes a formula on one line, with which the text of a spec may begin. For the name of a norm in the library, writes
+ * that norm's formula. */
 NORMJIT_API normjit_status normjit_formula_line(const char* formula, char* buffer, size_t capacity, size_t* bytes);
-/* Writes the names of the numbers that a formula takes, joined by commas; those of runs of columns, as R of [N/R], come
- * first. `formula` is as for normjit_formula_line(). */
+/* Writes the names of the numbers that a formula takes, joined by commas. The lengths of runs of columns, such as R in
+ * [N/R], come first. `formula` is as for normjit_formula_line(). */
 NORMJIT_API normjit_status normjit_formula_numbers(const char* formula, char* buffer, size_t capacity, size_t* bytes);
 /* Tells what the gradient of an input is (normjit_gradient), for the text of a spec of a backward pass with a formula.
- * What out= says counts for nothing: a spec whose out= names a gradient that is not derived is refused. */
+ * out= is ignored here, but a spec whose out= names a gradient that cannot be derived is refused. */
 NORMJIT_API normjit_status normjit_formula_gradient(const char* text, const char* input, int32_t* gradient);
-/* Gives the number by which normjit_arguments has the tensor of this name. Those of normjit_tensor keep theirs where no
- * other tensor of the formula has it. */
+/* Gives the index of the tensor of this name in normjit_arguments. A name of normjit_tensor has its own number, unless
+ * another tensor of the formula has that number. */
 NORMJIT_API normjit_status normjit_spec_tensor(const normjit_spec* spec, const char* name, int32_t* tensor);
 NORMJIT_API normjit_status normjit_spec_text(const normjit_spec* spec, char* buffer, size_t capacity, size_t* bytes);
 

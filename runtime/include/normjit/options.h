@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an engine is told: device, threads, cache, tuning.
+// The options of an engine: device, threads, cache, tuning.
 #pragma once
 
 #include "normjit/allocator.h"
@@ -45,8 +45,8 @@ std::string_view name(IsaCap cap);
 ///
 /// Measuring takes memory for the problem's tensors, uses the engine's CPU threads, and assumes
 /// ScheduleSpace::usual_rows rows for a dynamic M. On a CPU all measured launches use the same tensors, so problems
-/// that fit the caches are measured in the caches: data that no cache holds needs twice the caches' size, which
-/// `normjit tune` has and an engine cannot spare. Records of `normjit tune` take precedence. While a graph is being
+/// that fit the caches are measured in the caches: measuring outside the caches takes twice their size in memory, which
+/// `normjit tune` uses and an engine cannot spare. Records of `normjit tune` take precedence. While a graph is being
 /// captured, measuring is refused, as is the making of any kernel. The same schedule always gives the same bits, but
 /// two processes may choose different ones: see Engine::plan_digest().
 enum class TunePolicy : uint8_t { off, on_miss, background };
@@ -84,8 +84,9 @@ struct EngineOptions {
     void* openmp_user = nullptr;
     Allocator allocator = {};  ///< if set, launches that bring no workspace take the preferred size from it
     CacheOptions cache = {};
-    /// The most kernels that the engine keeps for prepare(), and the most bytes of their code. Beyond either it drops
-    /// the least recently used that nobody holds. Not set: NORMJIT_KERNELS (4096), NORMJIT_KERNEL_BYTES (256 MiB).
+    /// The most kernels that the engine keeps for prepare(), and the most bytes of their code. Beyond either, it drops
+    /// those that are held by nothing else, the least recently used first. Not set: NORMJIT_KERNELS (4096),
+    /// NORMJIT_KERNEL_BYTES (256 MiB).
     std::optional<int64_t> most_kernels = {};
     std::optional<int64_t> most_kernel_bytes = {};
     Log log = {};  ///< receives reports of what takes time and of what does not work as asked

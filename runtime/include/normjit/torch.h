@@ -40,7 +40,7 @@ typedef enum normjit_torch_kernel {
     NORMJIT_TORCH_KERNELS = 15 /* the number of kernels */
 } normjit_torch_kernel;
 
-/* Gives an operator normjit's kernel, in place of torch's if it has one, or takes it away again. Repeated calls have no
+/* Gives an operator normjit's kernel, in place of torch's if torch has one, or removes it again. Repeated calls have no
  * further effect. */
 NORMJIT_API int normjit_torch_register(int kernel, int on);
 

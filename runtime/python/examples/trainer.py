@@ -16,7 +16,7 @@ VOCABULARY, TOKENS = 64, 32
 
 
 class Counting(torch.utils.data.Dataset):
-    """Rows that count upwards from some number, so that what comes next can be learned."""
+    """Rows that count upwards from some number, so that the model can learn what comes next."""
 
     def __len__(self):
         return 256
@@ -34,7 +34,7 @@ def make_model():
 
 def main():
     transformers.set_seed(0)
-    normjit.torch.enable()                     # torch's own LayerNorm, of which this model has none
+    normjit.torch.enable()                     # serves torch.nn.LayerNorm, which this model does not have
     model = normjit.torch.patch(make_model())  # its RMSNorms, which are written in Python
     with tempfile.TemporaryDirectory() as folder:
         arguments = transformers.TrainingArguments(

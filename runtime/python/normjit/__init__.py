@@ -17,7 +17,7 @@ from normjit.program import compile, info, tune
 
 __all__ = ["Error", "Formula", "Gradients", "InvalidArgument", "Layer", "Unavailable", "__version__", "compile",
            "formula", "info", "layer_norm", "layer_norm_backward", "rms_norm", "rms_norm_backward", "tune"]
-_SUBMODULES = ("jax", "torch", "tvm_ffi")  # each has the name of the package that it is for
+_SUBMODULES = ("jax", "torch", "tvm_ffi")  # each is named after the package that it is for
 
 TYPE_CHECKING = False  # as in typing, whose import takes milliseconds
 if TYPE_CHECKING:

@@ -65,7 +65,7 @@ class Spec(_Sized):
 
 
 class _Hook(ctypes.Structure):
-    """A caller's function and its first argument: a parallel_for or a log. Python provides none."""
+    """A function of the caller and its first argument, for a parallel_for or a log. Python provides neither."""
 
     _fields_ = [("run", ctypes.c_void_p), ("self", ctypes.c_void_p)]
 
@@ -139,8 +139,8 @@ def check(status: int) -> None:
 
 
 def encoded(name: str, text: object) -> bytes:
-    """Returns a text for the library and the program, which end texts at a NUL. Raises InvalidArgument for a text
-    that contains one or cannot be encoded."""
+    """Returns a text as bytes for the library and the program, which take a NUL as its end. Raises InvalidArgument for
+    a text that contains one or cannot be encoded."""
     if not isinstance(text, str):
         raise InvalidArgument(f"{name}: is {type(text).__name__}; must be a str")
     try:
@@ -154,7 +154,7 @@ def encoded(name: str, text: object) -> bytes:
 
 def check_finite(name: str, value: Any, least: float | None = None) -> None:
     """Raises InvalidArgument unless the value is a finite number, and at least `least`."""
-    if isinstance(value, int) and abs(value) > sys.float_info.max:  # it is not a float, and too long for a message
+    if isinstance(value, int) and abs(value) > sys.float_info.max:  # such an int is too long for a message
         value = math.inf if value > 0 else -math.inf
     try:
         fits = -math.inf < value < math.inf and (least is None or value >= least)
@@ -173,7 +173,7 @@ class _Handle:
         self.pointer = ctypes.c_void_p()
 
     def __del__(self) -> None:
-        if self.pointer and library is not None:  # library is None if the interpreter is ending
+        if self.pointer and library is not None:  # library is None while the interpreter is ending
             getattr(library, self.destroy)(self.pointer)
 
 
@@ -244,7 +244,7 @@ def text_of(function: Any, *arguments: Any) -> str:
 
 
 def gradient_of(text: str, name: str) -> int:
-    """Returns what the gradient of an input of a formula is, a normjit_gradient."""
+    """Returns the kind of gradient that an input of a formula has, a normjit_gradient."""
     kind = ctypes.c_int32()
     check(library.normjit_formula_gradient(encoded("spec", text), encoded("name", name), ctypes.byref(kind)))
     return kind.value
@@ -266,7 +266,7 @@ def load_nvrtc() -> ctypes.CDLL | None:
                 try:
                     return ctypes.CDLL(path)
                 except OSError:
-                    continue  # for another machine, or broken: the library searches on and says where
+                    continue  # for another machine, or broken; the library searches elsewhere
     return None
 
 
@@ -282,7 +282,8 @@ def load(name: str) -> ctypes.CDLL:
 
 
 def require(package: str, oldest: str, by: str) -> None:
-    """Raises a ModuleNotFoundError that says what to install if a module lacks the package that it is for."""
+    """Raises a ModuleNotFoundError that says what to install if `package` is missing. `by` is the module that needs
+    it."""
     import importlib.util
 
     if importlib.util.find_spec(package) is None:

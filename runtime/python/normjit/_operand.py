@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrays of any library as normjit reads and writes them: NumPy's own, and anything with DLPack. Nothing is copied."""
+"""Passes arrays of any library to normjit without a copy: NumPy's own, and anything with DLPack."""
 import contextlib
 import ctypes
 import functools

@@ -185,7 +185,8 @@ def _wanted(problem, outputs, inputs, out):
 
 
 def wanted_of(possible, usual, outputs, out):
-    """Returns the possible outputs that outputs= names; None: the usual ones and those of out. Raises InvalidArgument."""
+    """Returns the outputs that outputs= names; for None, the usual ones and those in `out`. Raises InvalidArgument for
+    a name that is not in `possible`."""
     asked = [*usual, *out] if outputs is None else outputs
     names = [asked] if isinstance(asked, str) or not isinstance(asked, collections.abc.Iterable) else list(asked)
     for what, given, each in (("out", list(out), out), ("outputs", outputs, names)):
@@ -277,7 +278,7 @@ def _launch(problem, operands, stream):
 
 
 def launch(kernel, operands, like, stream):
-    """Launches a kernel with operands by the numbers of their tensors, and a workspace on the device of an array."""
+    """Launches a kernel on `operands`, a mapping from tensor numbers, with a workspace on the device of an array."""
     arguments = _library.Arguments()
     for number, operand in operands.items():
         _library.check(library.normjit_set_dlpack(kernel.pointer, ctypes.byref(arguments), number,

@@ -88,7 +88,8 @@ class Formula:
 
     def __call__(self, *, outputs: Any = None, out: Out = None, stream: Any = None, invariant: bool = False,
                  **given: Any) -> Any:
-        """Returns the outputs, as a named tuple. A name that Python allows no field, such as class or _y, is its place, _0.
+        """Returns the outputs, as a named tuple. If Python does not allow a name for a field, such as class or _y, the
+        field is named by its position, _0.
 
         **given    the inputs by name: arrays of [..., N] for [M,N], of their shape without the last dimension for [M],
                    of [N], and of [N/R]; and numbers that the formula names, such as eps; R follows from the arrays.
@@ -134,9 +135,9 @@ class Formula:
                                       f"{self.name} has no backward pass")
 
     def without_gradient(self, given: Iterable[str], numbers: Mapping[str, float]) -> Mapping[str, bool]:
-        """Returns the inputs whose gradient is 0, which the library does not compute, with True for those that are
-        computed on, as w in x * w / w, and False for those that no output has in it. `given` are the names of what a
-        backward pass reads."""
+        """Returns a dict of the inputs whose gradient is 0, which the library does not compute: True for inputs that
+        cancel, as w in x * w / w, False for inputs that no output is computed from. `given` are the names of the
+        tensors that a backward pass reads."""
         return _without_gradient(self, frozenset(given), tuple(numbers.items()))
 
     def _compute(self, which: str, given: dict[str, Any], readable: _Tensors, writable: _Tensors,
@@ -186,13 +187,14 @@ class Formula:
         return _results(self.name, tuple(wanted))(*(operands[name].array for name in wanted))
 
     def first_matrix(self, given: Iterable[str]) -> str | None:
-        """Returns the first of these inputs that is a matrix, whose shape and device decide; None if none is."""
+        """Returns the first matrix among these inputs, which determines shapes and the device; None if there is
+        none."""
         return next((name for name, t in self._inputs.items()
                      if t.axes.endswith("M,N") and not t.is_shared and name in given), None)
 
     @staticmethod
     def _make(tensor: Any, operands: _Operands, like: Any, numbers: dict[str, float]) -> Any:
-        """Returns an array for an output: a gradient is of its input's type, but f32 if that has 8 bits."""
+        """Makes an array for an output. A gradient has its input's type, or f32 if that has 8 bits."""
         of = operands.get(tensor.name[1:]) if tensor.name.startswith("d") else None
         shape = _shapes(tensor, like, numbers)[0]
         if tensor.axes in ("M", "S,M", "") or (tensor.run and "M" in tensor.axes):
@@ -230,7 +232,7 @@ _made = functools.lru_cache(maxsize=None)(Formula)
 
 @functools.lru_cache(maxsize=512)
 def _without_gradient(norm: Formula, given: frozenset[str], numbers: tuple[tuple[str, float], ...]) -> dict[str, bool]:
-    """Asks about each gradient, for rows of a length of its own: a gradient is 0 for all lengths."""
+    """Asks the library about each gradient, for rows of some length: if a gradient is 0, it is 0 for all lengths."""
     runs = {t.run for t in norm._inputs.values() if t.run}
     values = {**{run: 3.0 for run in runs if not run.isdigit()}, **dict(numbers)}
     cols = 2 * 1009 * math.lcm(*(int(values.get(run, run)) for run in runs))
@@ -244,7 +246,7 @@ def _without_gradient(norm: Formula, given: frozenset[str], numbers: tuple[tuple
             continue
         try:
             kind = _library.gradient_of(text, name)
-        except InvalidArgument:  # what is wrong is said where the gradients are computed
+        except InvalidArgument:  # errors are raised where the gradients are computed
             continue
         if kind != _library.DERIVED:
             found[name] = kind == _library.ZERO
@@ -270,7 +272,7 @@ def _kernel(device: str, text: str, stream: int | None) -> tuple[_library.Kernel
 
 
 def _find_run(operand: Any, tensor: Any, like: Any, numbers: dict[str, float]) -> None:
-    """Adds the R of [N/R] to the numbers, as the array says, if nobody gave it."""
+    """Adds R of [N/R] to the numbers if it was not given: the shape of the array decides it."""
     if not tensor.run or tensor.run.isdigit():
         return
     cols, size = like.shape[-1], operand.shape[-1] if operand.shape else 0
@@ -281,13 +283,13 @@ def _find_run(operand: Any, tensor: Any, like: Any, numbers: dict[str, float]) -
 
 
 def check_run(name: str, run: float, cols: int, like: str) -> None:
-    """Raises InvalidArgument unless runs of so many columns divide the columns of the matrix that decides."""
+    """Raises InvalidArgument unless the columns of the first matrix are a whole number of runs."""
     if run < 1 or run % 1 != 0 or cols % int(run):
         raise InvalidArgument(f"{name}: {run:g}; must be a whole number that divides {cols}, the columns of {like}")
 
 
 def _shapes(tensor: Any, like: Any, numbers: dict[str, float]) -> tuple[tuple[int, ...], ...]:
-    """Returns the shapes that a tensor may have beside the matrix that decides."""
+    """Returns the shapes that a tensor may have, given the first matrix."""
     shape = like.shape
     if tensor.run:
         run = int(tensor.run) if tensor.run.isdigit() else int(numbers.get(tensor.run, 0))

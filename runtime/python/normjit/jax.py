@@ -102,7 +102,7 @@ def _forward(x, scale, bias, norm, epsilon, scale_offset):
 
 
 def _as_row(weight, y):
-    """Returns [N] with as many dimensions as y, which JAX may be set to insist on."""
+    """Returns an [N] array with as many dimensions as y, because JAX can be configured to refuse other shapes."""
     return jnp.expand_dims(weight, tuple(range(y.ndim - 1)))
 
 
@@ -127,13 +127,13 @@ def _backward(norm, epsilon, scale_offset, saved, dy):
 
 
 def _sharding(array):
-    """Returns the sharding in an array's type, which JAX keeps there on meshes of explicit axes; None for others."""
+    """Returns the sharding in an array's type, which JAX keeps there for meshes with explicit axes; else None."""
     sharding = None if array is None else getattr(jax.typeof(array), "sharding", None)
     return sharding if sharding is not None and any(sharding.spec) else None
 
 
 def _gathered(array):
-    """Returns the array whole on each device, since XLA does not partition foreign calls."""
+    """Returns the array replicated on every device, because XLA does not partition foreign calls."""
     sharding = _sharding(array)
     return array if sharding is None else _sharded(array, sharding.update(spec=jax.sharding.PartitionSpec()))
 
@@ -185,8 +185,8 @@ class _Problem:
 
 
 def _gradients(problem, *operands):
-    """Computes gradients from x, dy, scale, mean, rstd, as far as they exist. Under vmap each element is a slice, or
-    without weights more rows: one call for all."""
+    """Computes gradients from x, dy, scale, mean, rstd, as far as they exist. Under vmap there is one call for all
+    elements: each is a slice, or, without weights, further rows."""
     call = jax.custom_batching.custom_vmap(functools.partial(_call, problem))
 
     @call.def_vmap
@@ -215,7 +215,7 @@ def _call_on(platform, problem, x, *others):
     rows = 1 if platform == "cpu" else _count_rows(x)  # the handler provides its workspace
     workspace = max(_prepare(device, spec, rows) for device in _devices(platform))
     room = []
-    if platform == "cuda":  # memory that belongs to XLA, so that it lives as long as a graph that captured the call
+    if platform == "cuda":  # XLA's memory, which lives as long as a graph that captured the call
         room = [_result((max(workspace, 1),), jnp.uint8, x)]
     return tuple(jax.ffi.ffi_call(TARGET, [*results, *room])(x, *others, spec=spec)[: len(results)])
 
@@ -229,7 +229,8 @@ def _count_rows(x):
 
 
 def _devices(platform):
-    """Returns all devices that a call may run on: inside a graph no kernel can be made."""
+    """Returns all devices that a call may run on. Kernels are made for all of them, because none can be made inside a
+    graph."""
     if platform == "cpu":
         return ["cpu"]
     return [f"cuda:{device.local_hardware_id}" for device in jax.local_devices(backend="gpu")]
@@ -304,8 +305,8 @@ def _platforms():
 
 
 def _register():
-    """Registers the handlers with XLA; programs that another process exported call them as well. It starts none of
-    JAX's platforms: platforms that start later are registered then."""
+    """Registers the handlers with XLA; programs that another process exported call them as well. Starts no platform of
+    JAX; a platform that starts later is registered at that time."""
     for platform, of_xla in PLATFORMS.items():
         handler = jax.ffi.pycapsule(getattr(_load(), f"normjit_jax_backward_{platform}"))
         jax.ffi.register_ffi_target(TARGET, handler, platform=of_xla)

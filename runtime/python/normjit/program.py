@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The program normjit for Python: it runs in a separate process if it forks or asks every device."""
+"""Runs the program normjit from Python, in a separate process if it forks or asks every device."""
 from __future__ import annotations
 
 import contextlib
@@ -39,7 +39,7 @@ def info(spec: str | None = None, *, target: str | None = None) -> dict[str, Any
 
     words: list[str | bytes] = ["info", "--json"]
     words += [] if target is None else ["--target", _library.encoded("target", target)]
-    words += [] if spec is None else ["--", _library.encoded("spec", spec)]  # also for one that starts with a dash
+    words += [] if spec is None else ["--", _library.encoded("spec", spec)]  # a spec may start with a dash
     facts: dict[str, Any] = json.loads(_run(words, captured=True))
     return facts
 
@@ -107,7 +107,7 @@ def _shown(messages: Any) -> bytes:
     while True:
         try:
             part = messages.read(MOST_SAID)
-        except OSError:  # reading from a terminal fails at its end
+        except OSError:  # at the end of a terminal's output, reading fails
             part = b""
         if not part:
             return said

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""normjit's kernels as functions of tvm-ffi, for every program and framework that calls those.
+"""normjit's kernels as functions of tvm-ffi, for every program and framework that calls such functions.
 
     import normjit.tvm_ffi
 
@@ -40,7 +40,7 @@ def prepare(spec: str, device: Any, *tensors: str) -> Callable[..., None]:
 
 
 def workspace_bytes(spec: str, device: Any, rows: int, slices: int = 0) -> int:
-    """Returns the bytes of workspace with which the kernel of prepare() is fastest, for a launch of so many rows and
+    """Returns the bytes of workspace with which the kernel of prepare() is fastest, for a launch of this many rows and
     slices."""
     size: int = _workspace_bytes(spec, _ready(device), rows, slices)
     return size

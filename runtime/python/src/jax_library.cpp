@@ -25,7 +25,7 @@ struct Place {
     normjit_tensor tensor;
     const char* name;
     Form form;
-    uint32_t per_slice = 0;  ///< the bit of the spec that gives a weight a row for each slice
+    uint32_t per_slice = 0;  ///< the spec's bit for a weight with a row for each slice
 };
 constexpr uint32_t gamma_bit = 1u << NORMJIT_GAMMA, beta_bit = 1u << NORMJIT_BETA;
 constexpr Place inputs[] = {{NORMJIT_X, "x", Form::matrix},
@@ -176,8 +176,7 @@ void execute(const CallFrame& call, const Where& where) {
                                              &arguments.workspace_bytes));
         arguments.workspace = python::cpu_workspace(arguments.workspace_bytes);
         if (arguments.workspace == nullptr)
-            arguments.workspace_bytes = 0;  // the launch refuses a null workspace if it
-                                            // needs one
+            arguments.workspace_bytes = 0;  // a launch that needs a workspace refuses null
     } else if (results < call.results.count) {
         const Buffer& workspace = *call.results.buffers[results];
         arguments.workspace = workspace.data;

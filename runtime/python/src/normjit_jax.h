@@ -24,7 +24,7 @@ NORMJIT_API void* normjit_jax_backward_cuda(struct NormjitXlaCall* call);
 /* Makes the kernel of a spec for "cpu" or "cuda:N" and says what workspace it wants for that many rows. */
 NORMJIT_API int normjit_jax_prepare(const char* device, const char* spec, int64_t rows, int64_t* workspace);
 
-/* Why this thread's last call that returned 1 did. */
+/* Returns the reason of this thread's last call that returned 1. */
 NORMJIT_API const char* normjit_jax_last_error(void);
 
 #ifdef __cplusplus

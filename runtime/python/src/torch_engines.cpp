@@ -26,7 +26,7 @@ normjit_engine* make(int cuda_index, normjit_thread_policy policy) {
     options.size = sizeof options;
     options.device = device.c_str();
     if (cuda_index < 0) {
-        uint32_t threads = 0;  // asking makes torch set its OpenMP runtime's number of threads
+        uint32_t threads = 0;  // this call makes torch set the number of threads of its OpenMP runtime
         NORMJIT_TORCH_CALL(torch_get_num_threads, &threads);
         options.thread_policy = policy;
         options.openmp_user = libtorch();
@@ -37,7 +37,7 @@ normjit_engine* make(int cuda_index, normjit_thread_policy policy) {
 }
 
 std::mutex making;
-/// Makes the lock free in a child of fork().
+/// Makes the lock again in a child of fork(), where it may be held by a thread that does not exist.
 [[maybe_unused]] const int forks_are_safe =
     pthread_atfork([] { making.lock(); }, [] { making.unlock(); }, [] { making.unlock(); });
 

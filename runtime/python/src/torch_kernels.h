@@ -29,8 +29,9 @@ void rms_norm_backward_into(Value* stack, uint64_t inputs, uint64_t outputs);
 void layer_norm(Value* stack, uint64_t inputs, uint64_t outputs);
 void rms_norm(Value* stack, uint64_t inputs, uint64_t outputs);
 
-/// What the kernels did in this process. A call that normjit cannot serve, such as one for a new kernel while a CUDA
-/// graph is captured, goes to torch's own kernel, as normjit::torch_<operator>; see normjit/torch.py.
+/// The calls that the kernels served in this process. A call that normjit cannot serve, such as one for a new kernel
+/// while a CUDA graph is captured, goes to torch's own kernel, the operator normjit::torch_<operator>
+/// (normjit/torch/override.py).
 struct Calls {
     int64_t by_normjit, by_torch;
 };

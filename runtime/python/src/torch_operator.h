@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The arguments of normjit's operators: where each operator has them, and what they must be.
+// The arguments of normjit's operators: the position of each, and what they must be.
 #pragma once
 
 #include "torch_tensor.h"
@@ -23,7 +23,7 @@ struct Place {
     bool optional;     ///< true if the schema has a "Tensor?"
 };
 
-/// Where an operator has its arguments, by their numbers; `none`: it has no such argument.
+/// The positions of an operator's arguments; `none`: it has no such argument.
 struct Signature {
     static constexpr int none = -1;
 
@@ -54,7 +54,7 @@ struct Given {
     std::array<bool, 3> wanted{};  ///< whether dx, dweight and dbias are wanted
 };
 
-/// Thrown for a wrong call, which torch's kernel must not get either.
+/// Thrown for a wrong call that must not be passed on to torch's kernel either.
 struct Invalid : Error {
     using Error::Error;
 };

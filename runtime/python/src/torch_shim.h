@@ -55,7 +55,7 @@ inline void check(Code code, const char* function) {
     if (code != 0) report_failure(function);
 }
 
-/// Calls a function of the table that returns a Code, and checks that.
+/// Calls a function of the table that returns a Code, and checks the Code.
 #define NORMJIT_TORCH_CALL(name, ...) ::normjit::torch::check(::normjit::torch::shim().name(__VA_ARGS__), #name)
 
 }  // namespace normjit::torch

@@ -19,8 +19,8 @@ struct Device {
     int32_t index;
 };
 
-/// A tensor that somebody else owns, valid as long as its owner, or none. Frequently used properties are read once,
-/// because each call into torch takes 4 ns of the 6 us of its smallest backward pass.
+/// A view of a tensor, valid as long as the tensor's owner, or none. Frequently used properties are read once, because
+/// each call into torch takes 4 ns of the 6 us of its smallest backward pass.
 class TensorView {
   public:
     TensorView() = default;
@@ -91,7 +91,8 @@ struct RowStrides {
 /// Returns the strides of a matrix, or nothing if no such strides describe the tensor.
 std::optional<RowStrides> row_strides(TensorView matrix, int64_t cols, size_t slice_dimensions);
 
-/// The tensors of one launch as normjit takes them, whose shapes have been checked; keeps the copies that some need.
+/// The tensors of one launch, in the form in which normjit takes them. Their shapes have been checked. Owns the copies
+/// that some tensors need.
 class Operands {
   public:
     /// Begins a launch of a norm. A row of x is its last `row_dimensions`. `weight_slices` is 0 for weights without
@@ -100,8 +101,7 @@ class Operands {
     Operands(normjit_norm norm, normjit_pass pass, TensorView x, int64_t cols, size_t row_dimensions,
              size_t weight_slices, double eps);
 
-    /// Set the type and the argument of a tensor with as many elements as x, of a weight, or of a statistic of each
-    /// row.
+    /// Set the type and the argument of a tensor: one with as many elements as x, a weight, or a statistic of each row.
     void read_matrix(normjit_tensor which, TensorView tensor);
     void read_weight(normjit_tensor which, TensorView tensor);
     void read_statistic(normjit_tensor which, TensorView tensor);

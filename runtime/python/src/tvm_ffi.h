@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The part of tvm-ffi's C interface that normjit uses, declared here so that neither the build nor the library needs
-// tvm-ffi: its functions are looked up in the process, which has loaded it before it calls. The originals are
-// tvm/ffi/c_api.h, tvm/ffi/extra/c_env_api.h and dlpack/dlpack.h in tvm-ffi's wheel; a test compares them.
+// tvm-ffi: its functions are looked up in the process, whose caller has loaded it. The originals are tvm/ffi/c_api.h,
+// tvm/ffi/extra/c_env_api.h and dlpack/dlpack.h in tvm-ffi's wheel; a test compares them.
 #pragma once
 
 #include <cstddef>
@@ -50,7 +50,7 @@ struct Text {
     size_t size;
 };
 
-/// What stands at the head of an object; a tensor's Tensor and a text's Text follow it.
+/// The head of every object. In a tensor a Tensor follows it, in a text a Text.
 struct Object {
     uint64_t references;
     Kind kind;

@@ -17,7 +17,8 @@ constexpr int32_t no_number = -1;
 
 template <class Function>
 void find(Function*& function, const char* name) {
-    // A Python extension keeps its libraries to itself: only their names lead to them.
+    // Python loads an extension's libraries without making their symbols global, so they are found only by the
+    // library's name.
     static void* const library = dlopen("libtvm_ffi.so", RTLD_LAZY | RTLD_NOLOAD);
     void* found = dlsym(RTLD_DEFAULT, name);
     if (found == nullptr && library != nullptr) found = dlsym(library, name);
@@ -75,7 +76,7 @@ int64_t bytes_of(const std::string& name, const Tensor& tensor) {
     return elements * (tensor.dtype.bits * tensor.dtype.lanes / 8);
 }
 
-/// Returns a number by which normjit_arguments has a tensor.
+/// Returns the index of a tensor in normjit_arguments.
 int32_t number_of(const normjit_spec& spec, const std::string& name) {
     if (name == "workspace") return no_number;
     int32_t number = 0;

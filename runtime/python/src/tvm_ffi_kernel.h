@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A kernel that is launched with tensors in an order of the caller's.
+// A kernel that is launched with its tensors in an order that the caller chose.
 #pragma once
 
 #include "failure.h"
@@ -20,13 +20,13 @@ const Api& api();
 /// tvm-ffi has set this thread's error.
 struct Raised {};
 
-/// Prepares a kernel for a spec, a formula among others, by the engine of the device, which lives as long as the
-/// process. Thread safe.
+/// Prepares a kernel for a spec, which may have a formula, with the engine of the device. That engine lives as long as
+/// the process. Thread safe.
 std::unique_ptr<normjit_kernel, decltype(&normjit_kernel_destroy)> prepare(const std::string& spec, Device device);
 
 class Kernel {
   public:
-    /// `names`: of the tensors in the order of a launch; "workspace" may be among them.
+    /// `names` lists the tensors in the order of a launch; "workspace" may be among them.
     Kernel(const std::string& spec, Device device, std::vector<std::string> names);
 
     /// Launches on the stream that tvm-ffi has for the device. Throws Failure or Raised.

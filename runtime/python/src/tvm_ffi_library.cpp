@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions that tvm-ffi finds in this library, by their names after __tvm_ffi_. normjit/tvm_ffi.py describes them.
+// The functions that tvm-ffi finds in this library, under names that begin with __tvm_ffi_. normjit/tvm_ffi.py
+// describes them.
 #include "tvm_ffi_kernel.h"
 
 #include <cstring>
@@ -51,7 +52,7 @@ void check_count(std::span<const Any> given, size_t least, size_t most, const ch
                   std::to_string(given.size()) + " arguments were passed; must be: " + wanted);
 }
 
-/// Runs what a function does; its error becomes this thread's.
+/// Runs the body of a function; an exception becomes this thread's error.
 template <class Body>
 int answer(const Any* arguments, int32_t count, const Body& body) noexcept {
     try {

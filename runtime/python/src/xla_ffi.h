@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The part of XLA's foreign function interface that normjit uses, a C interface: XLA passes a table of its functions to
-// each call, so one binary serves every jaxlib whose interface has this major version, and nothing of it is linked. The
-// original is xla/ffi/api/c_api.h in jaxlib's wheel; a test compares the two.
+// each call, so one binary serves every jaxlib whose interface has this major version, and links none. The original is
+// xla/ffi/api/c_api.h in jaxlib's wheel; a test compares the two.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@ namespace normjit::jax {
 /// own.
 constexpr int32_t ffi_major = 0, ffi_minor = 1;
 
-/// Every struct of the interface starts with it; `size` says how much of it the other side knows.
+/// Every struct of the interface starts with this; `size` says how much of the struct the other side knows.
 struct Head {
     size_t size = 0;
     void* extensions = nullptr;

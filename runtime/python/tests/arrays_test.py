@@ -114,7 +114,8 @@ def test_outputs():
 
 
 def test_strides():
-    """Rows with gaps, in a view of more dimensions, repeated, and dx in place of dy: nothing is copied."""
+    """Rows with gaps, in a view of more dimensions, repeated rows, and dx in place of dy are all read and written in
+    place, without copies."""
     wide, dy = random(1, 4, 6, 80), random(2, 4, 6, 50)
     x, gamma = wide[..., 10:60], random(3, 50)
     out = np.full((4, 6, 90), 7.0, "float32")
@@ -274,7 +275,7 @@ def test_gradients_do_not_end_unseen():
 
 
 class OldProducer:
-    """As arrays were before DLPack 1: no keywords except stream."""
+    """Behaves like arrays before DLPack 1, which accept no keyword except stream."""
 
     def __init__(self, array):
         self.array = array
@@ -309,7 +310,7 @@ def test_autograd_sees_what_is_written():
 
 
 def test_subclasses():
-    """Outputs belong to the library that their class comes from."""
+    """For an array of a subclass, outputs are made by the library of the base class."""
     x = np.random.default_rng(1).standard_normal((9, 50)).astype("float32")
 
     class Mine(np.ndarray):

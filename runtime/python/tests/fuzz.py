@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes random calls of the Python package's operators and functions, right and wrong ones, between guard pages.
+"""Makes random calls, valid and invalid, of the Python package's operators and functions, on memory between guard
+pages.
 
     PYTHONPATH=build/python python runtime/python/tests/fuzz.py --calls 100000 [--seed 1] [--only SEED] [--kinds
     operator,...]
@@ -21,7 +22,7 @@ import traceback
 
 import fuzz_calls
 import fuzz_runs
-import jax_handler_test  # torch imports it at the first need: here, and not in each child
+import jax_handler_test  # torch imports this lazily: better here than in each child
 import numpy.random  # noqa: F401
 import torch
 import torch._dynamo  # noqa: F401
@@ -86,7 +87,7 @@ def describe(status):
 
 
 def shrunk(call, seed, came_to):
-    """Returns a smaller call that is wrong in the same way."""
+    """Returns a smaller call that fails in the same way."""
     def is_wrong(call, seed):
         lines, status = in_child(lambda file: print(outcome(call, seed), file=file))
         again = f"WRONG crashed: {describe(status)}" if status else lines[0]
@@ -108,7 +109,7 @@ def shrunk(call, seed, came_to):
 
 
 def fuzz(first, count, kinds=KINDS, show=print):
-    """Returns the counts of outcomes, and what was wrong, as texts."""
+    """Returns the counts of outcomes, and a text for each failure."""
     counts, problems = collections.Counter(), []
     for seed, came_to in run_range(range(first, first + count), kinds):
         call = drawn(seed, kinds)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random calls of normjit's operators and functions, valid and invalid ones: what is drawn, the rule that says which
-are valid, and results in double precision. Shares no code with the product."""
+"""Draws random calls of normjit's operators and functions, states the rule that says which are valid, and computes
+their results in double precision. Shares no code with the product."""
 import dataclasses
 import math
 
@@ -45,9 +45,9 @@ class Call:
     eps: float
     offset: float
     mask: list
-    into: bool = False  # weights' gradients are added to what is there
-    outputs: tuple = ()  # results of arrays that go to the caller's tensors
-    wrong: list = dataclasses.field(default_factory=list)  # operands that were changed so that they may not fit
+    into: bool = False  # weights' gradients are added to existing values
+    outputs: tuple = ()  # results of array functions that are written to the caller's tensors
+    wrong: list = dataclasses.field(default_factory=list)  # operands that were changed, so that the call may be invalid
 
     def __str__(self):
         tensors = ", ".join(
@@ -59,7 +59,7 @@ class Call:
 
 
 def draw(random, kinds):
-    """Returns a call of one of the kinds."""
+    """Draws a call of one of these kinds."""
     kind = random.choice(kinds)
     norm, backward = random.choice(("layernorm", "rmsnorm")), kind in ("aten", "handler") or random.random() < 0.5
     if kind == "aten":
@@ -79,7 +79,7 @@ def draw(random, kinds):
     if kind == "aten":
         call.offset = 0.0
     _draw_tensors(call, random, outer, types)
-    if kind == "function" and "residual" in call.tensors:  # the sum is rounded, which a small eps would magnify
+    if kind == "function" and "residual" in call.tensors:  # the sum is rounded, and a small eps would magnify the error
         call.eps = 0.1
     for t in call.tensors.values():
         t.at_the_left = random.random() < 0.5
@@ -89,7 +89,7 @@ def draw(random, kinds):
     if random.random() < 0.4:
         for _ in range(random.choice((1, 1, 2))):
             _spoil(call, random)
-    if kind == "aten" and call.wrong:  # torch's own kernel may get it, and reads statistics as if they were contiguous
+    if kind == "aten" and call.wrong:  # the call may go to torch's own kernel, which takes statistics to be contiguous
         for name in {"mean", "rstd"} & call.tensors.keys():
             call.tensors[name].layout = "contiguous"
     for t in call.tensors.values():
@@ -133,7 +133,7 @@ def _draw_tensors(call, random, outer, types):
 
 
 def _draw_outputs(call, random, x, types):
-    """Draws arrays of the caller for some of the results."""
+    """Draws arrays that the caller passes for some of the results."""
     if call.backward:
         possible = ["dx"] + (["dgamma"] + (["dbeta"] if call.norm == "layernorm" else []) if "weight" in call.tensors else [])
     else:
@@ -193,7 +193,8 @@ def _other_shape(shape, random):
 
 
 def why_refused(call):
-    """Returns why the documented rule refuses the call, or None. A tuple: only this kind refuses it, and may."""
+    """Returns why the documented rule refuses the call, or None. A tuple is a reason for which only this kind of call
+    may be refused, and need not be."""
     tensors = call.tensors
     for name, t in tensors.items():
         if t.special == "none" and name not in ("x", "dy") and (call.kind != "aten" or name in ("weight", "bias")):
@@ -262,8 +263,8 @@ def why_no_pair(call):
 
 
 def in_double(call, values, row_dimensions):
-    """Returns outputs by name, a scale of their errors, and that of xhat if h is rounded. `values` has the existing
-    tensors in double."""
+    """Returns outputs by name, the scale of their errors, and the scale of xhat's error if h is rounded. `values` has
+    the existing tensors in double."""
     axes = tuple(range(-row_dimensions, 0))
     x, count = values["x"], values["x"].ndim - row_dimensions
     h = x + values["residual"] if "residual" in values else x

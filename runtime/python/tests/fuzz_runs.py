@@ -60,7 +60,7 @@ class Given:
         return made.requires_grad_(t.needs_gradient and made.dtype.is_floating_point)
 
     def array(self, name):
-        """Returns NumPy's array, if NumPy has the type."""
+        """Returns a NumPy array, if NumPy has the type."""
         t = self.torch[name]
         return self.blocks[name].array if name in self.blocks and t.dtype != torch.bfloat16 else t
 
@@ -175,7 +175,7 @@ def _check_results(call, given, results):
 
 
 def _operator(call, given):
-    """Calls one of normjit's own operators, and checks what its fake kernel says of the call."""
+    """Calls one of normjit's own operators, and checks that its fake kernel agrees."""
     name = ("layer_norm" if call.norm == "layernorm" else "rms_norm") + ("_backward" * call.backward) + ("_into" * call.into)
     numbers = {"normalized_shape": call.row, "eps": call.eps, "weight_offset": call.offset, "statistics": True,
                "output_mask": call.mask}
@@ -202,7 +202,7 @@ def _operator(call, given):
 
 
 def _on_meta(argument):
-    """Returns a tensor of that shape and those strides, without memory."""
+    """Returns a tensor of this shape and these strides without memory (on the meta device)."""
     if not isinstance(argument, torch.Tensor):
         return argument
     return torch.empty_strided(argument.shape, argument.stride(), dtype=argument.dtype, device="meta")

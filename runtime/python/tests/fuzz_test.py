@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # needs: torch numpy
-"""Runs some of fuzz.py's calls, others with NORMJIT_FUZZ_SEED; and checks that it detects errors."""
+"""Runs some of fuzz.py's calls (other ones with NORMJIT_FUZZ_SEED), and checks that fuzz.py detects errors."""
 import copy
 import os
 import random

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models for torch_graph_test.py, random ones too, and a backend that runs their rewritten graphs without a compiler."""
+"""Models for torch_graph_test.py, some of them random, and a backend that runs their rewritten graphs without a
+compiler."""
 import random
 
 import torch
@@ -35,7 +36,8 @@ class Rewritten:
 
 
 class Model(torch.nn.Module):
-    """A module around a function of x of [B, T, N] and this module, which has layers and a weight."""
+    """A module that calls function(x, module) for x of [B, T, N]. It has layers and a weight that the function may
+    use."""
 
     def __init__(self, function):
         super().__init__()
@@ -97,7 +99,7 @@ def half_rotated(x):
 
 
 def rotary(m, x):
-    """A norm of heads of queries, and a rotation by angles of their tokens."""
+    """A norm of heads of queries, then a rotation by their tokens' angles."""
     q = m.wide(x).unflatten(-1, (3, COLS)).contiguous()
     angles = torch.arange(x.shape[0] * x.shape[1], dtype=x.dtype).view(*x.shape[:2], 1, 1) * m.weight.detach()
     q = rms(q, m.weight)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrays and tensors between inaccessible pages: an access beyond an end faults. And layouts of all kinds for them."""
+"""Arrays and tensors of any layout between inaccessible pages: an access beyond either end faults."""
 import ctypes
 import mmap
 
@@ -58,7 +58,7 @@ def strides_of(layout, shape, random):
 
 
 class Block:
-    """A view of guarded memory: `flat` is all of it, `array` the view; both have integers in place of bf16."""
+    """A view of guarded memory. `flat` is the whole memory, `array` the view. bf16 is stored as integers."""
 
     def __init__(self, shape, strides, item, at_the_left, before=0):
         ends = [(size - 1) * stride for size, stride in zip(shape, strides)]

@@ -16,7 +16,7 @@ from kernels import Mode
 ROOT = pathlib.Path(__file__).parents[3]
 TINY = {"num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4,
         "num_key_value_heads": 2, "vocab_size": 100, "max_position_embeddings": 64}
-MODELS = {  # the norms, by the layer that takes their place, and the model
+MODELS = {  # the model, and the layer that replaces each of its norm classes
     "llama": lambda: (transformers.LlamaForCausalLM(transformers.LlamaConfig(**TINY)), {"LlamaRMSNorm": "RMSNorm"}),
     "qwen3": lambda: (transformers.Qwen3ForCausalLM(transformers.Qwen3Config(**TINY, head_dim=16)),
                       {"Qwen3RMSNorm": "RMSNorm"}),
@@ -36,7 +36,7 @@ def folder(tmp_path_factory):
 
 
 def kernelized(model, classes, folder, mode=Mode.TRAINING):
-    """Gives the norms of these classes normjit's layers, and returns how many have one."""
+    """Gives the norms of these classes normjit's layers, and returns how many norms got one."""
     norms = [module for module in model.modules() if type(module).__name__ in classes]
     for cls in {type(module) for module in norms}:
         if not hasattr(cls, "kernel_layer_name"):  # transformers marks its classes only for some versions of kernels

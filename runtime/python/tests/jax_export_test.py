@@ -72,7 +72,7 @@ def test_value_and_gradient_for_any_rows(tmp_path):
 
 
 def test_gradient_of_an_exported_layer(tmp_path):
-    """serialize(vjp_order=1) keeps the backward pass of a forward pass."""
+    """serialize(vjp_order=1) also exports the backward pass of a forward pass."""
     x, scale = random(1, 12, COLS), random(2, COLS)
     exported = export.export(jax.jit(lambda x, scale: layer_norm(x, scale)), disabled_checks=CHECKS)(*specs(x, scale))
     again = export.deserialize(exported.serialize(vjp_order=1))
@@ -81,14 +81,16 @@ def test_gradient_of_an_exported_layer(tmp_path):
 
 
 def test_is_refused_without_the_callers_consent():
-    """JAX refuses every target that is not its own: if this passes some day, the README no longer needs its line."""
+    """JAX refuses every target that is not its own. If this fails some day, the README no longer needs
+    disabled_checks."""
     with pytest.raises(ValueError, match="custom calls whose targets have no compatibility guarantees"):
         export.export(jax.jit(jax.grad(lambda x: layer_norm(x).sum())))(jnp.ones((3, COLS)))
 
 
 @pytest.mark.skipif(jax.default_backend() != "cpu", reason="there is a GPU to export for")
 def test_export_for_gpus_needs_one():
-    """The workspace depends on the GPU. JAX refuses a program without code for a platform."""
+    """The workspace depends on the GPU, so exports for another platform are refused by JAX: they have no code for
+    it."""
     with pytest.raises(NotImplementedError, match="cuda"):
         export.export(jax.jit(jax.grad(lambda x: layer_norm(x).sum())), platforms=["cuda"], disabled_checks=CHECKS)(
             jnp.ones((3, COLS)))

@@ -120,7 +120,7 @@ def test_gradients_without_a_pool():
 
 
 def test_slices():
-    """Matrices of three dimensions, and weights with a row for each slice."""
+    """Takes matrices of three dimensions and weights with a row for each slice."""
     inputs, outputs = problem(12)
     x, dy, gamma, rstd = inputs
     gammas = np.stack([gamma, 2 * gamma, -gamma])
@@ -178,7 +178,7 @@ def test_errors():
 
 
 def test_results_that_do_not_fit():
-    """The handler does not write beyond their ends."""
+    """The handler does not write beyond the ends of buffers."""
     inputs, (dx, dgamma) = problem(8)
     sliced = [inputs[0].reshape(2, 4, 96), inputs[1].reshape(2, 4, 96), np.stack([inputs[2]] * 2), inputs[3].reshape(2, 4)]
     for spec, given, results, message in [

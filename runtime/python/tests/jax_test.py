@@ -28,7 +28,7 @@ def norm_of(name, **options):
 
 
 def gradients(function, dy, *inputs):
-    """Returns the gradients of all existing inputs, by function's backward pass."""
+    """Returns the gradients of all existing inputs, from the function's backward pass."""
     there = [i for i, t in enumerate(inputs) if t is not None]
 
     def of(*given):
@@ -116,7 +116,8 @@ def test_vmap():
 @pytest.mark.parametrize("norm", ["layernorm", "rmsnorm"])
 @pytest.mark.parametrize("weights", ["of all", "of each", "none"])
 def test_vmap_is_one_call(norm, weights):
-    """The batch becomes slices, also one batch within another and a weight for each element, with gradients of each."""
+    """A batch becomes slices. So do nested batches, and batches with a weight for each element, which has its own
+    gradient."""
     x, dy = random(1, 2, 3, 7, 24), random(2, 2, 3, 7, 24)
     shape = (2, 3, 24) if weights == "of each" else (24,)
     scale, bias = (None, None) if weights == "none" else (random(3, *shape), random(4, *shape))
@@ -160,7 +161,7 @@ def test_vmap_within_shard_map():
 @pytest.mark.skipif(not hasattr(jax, "set_mesh"), reason="JAX without meshes of explicit axes")
 @pytest.mark.parametrize("spec", [("rows", None, None), (None, "rows", None)])
 def test_explicit_mesh(spec):
-    """Gradients have the sharding in the type of their input."""
+    """Gradients have the sharding that is in their input's type."""
     from jax.sharding import NamedSharding, PartitionSpec as P
 
     x, dy, scale, bias = random(1, 4, 6, 48), random(2, 4, 6, 48), random(3, 48), random(4, 48)
@@ -198,7 +199,7 @@ def test_scan():
 
 @pytest.mark.parametrize("check_axes", [True, False])
 def test_shard_map(check_axes):
-    """Rows on two devices; the gradients of shared weights are sums over them."""
+    """Rows are on two devices; the gradients of shared weights are sums over both."""
     from jax.sharding import Mesh, PartitionSpec as P
 
     x, dy, scale, bias = random(1, 10, 48), random(2, 10, 48), random(3, 48), random(4, 48)

@@ -10,7 +10,7 @@ BITS = {torch.bfloat16: torch.int16, torch.float16: torch.int16, torch.float32: 
 
 
 def steps(a, b):
-    """Returns the distance of the elements in numbers of their type."""
+    """Returns the distances of the elements, counted in representable numbers of their type."""
     assert a.dtype == b.dtype and a.shape == b.shape
     least = torch.iinfo(BITS[a.dtype]).min
 
@@ -46,7 +46,7 @@ def test_llama(rows, cols, x_type, weight_type):
     assert ((ours.y - y).abs() <= 2 * torch.finfo(x_type).eps * y.abs()).all()  # a step of xhat, then a rounding
     got = normjit.rms_norm_backward(given, dy, weight, eps=1e-6, rounding="llama")
     assert_equal_bits(got.dx, x.grad, most_steps=1)
-    # One step of xhat shows in the sum, whose order decides its last bits.
+    # An xhat that is one step off changes the sum, and the order of additions decides its last bits.
     rtol = 0 if weight_type == torch.float32 else torch.finfo(weight_type).eps
     torch.testing.assert_close(got.dgamma, norm.weight.grad, rtol=rtol, atol=4 * torch.finfo(x_type).eps)
 

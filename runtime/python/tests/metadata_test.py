@@ -27,8 +27,8 @@ def test_version(metadata):
 
 
 def test_description_stands_alone(metadata):
-    """The description has all the text, but no picture and no link into the repository, which the reader may not
-    have."""
+    """The description has the whole text, but no picture and no link into the repository, to which the reader may have
+    no access."""
     text = metadata.get_payload()
     assert re.findall(r"\]\((?!https?:)[^)]*\)", text) == [] and "](" not in re.sub(r"\]\(https?:", "", text)
     assert metadata["Description-Content-Type"] == "text/markdown"

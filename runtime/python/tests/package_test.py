@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # needs: pytest
-"""What `import normjit` provides: its version and its submodules."""
+"""Tests what `import normjit` provides: its version and its submodules."""
 import pathlib
 import re
 import subprocess

@@ -20,7 +20,7 @@ def run(command, **variables):
 
 
 def run_program(program, *words, **variables):
-    """Runs a program. One that takes longer than the limit ends then, and prints to stderr where each of its threads
+    """Runs a Python program. If it exceeds the time limit, it is ended, and prints to stderr where each of its threads
     was."""
     watched = f"import faulthandler; faulthandler.dump_traceback_later({LIMIT_SECONDS}, exit=True)\n{program}"
     return run([sys.executable, "-c", watched, *words], **variables)

@@ -95,7 +95,7 @@ def test_tune(tmp_path):
 
 @pytest.mark.parametrize("is_terminal", [False, True])
 def test_tune_shows_its_messages(tmp_path, is_terminal):
-    """Messages are shown as they come, progress only on a terminal; an exception has the reason in either case."""
+    """Messages are shown as they arrive, progress only on a terminal. The exception has the reason in either case."""
     (tmp_path / "shapes.txt").write_text("rmsnorm rows=8 cols=64\n")
     code = "import normjit; normjit.tune('shapes.txt', 'r.jsonl', budget='1s'); normjit.tune('none.txt', 'r.jsonl')"
     read, write = os.openpty() if is_terminal else os.pipe()
@@ -113,7 +113,8 @@ def test_tune_shows_its_messages(tmp_path, is_terminal):
 
 
 def test_import_takes_few_modules():
-    """It takes milliseconds: numpy, torch and what starts processes are imported at their use."""
+    """The import takes milliseconds, because numpy, torch and the modules for processes are imported when first
+    used."""
     done = run("-c", "import sys, normjit; print(*sys.modules)")
     assert done.returncode == 0, done.stderr
     assert not {"numpy", "torch", "json", "subprocess", "typing", "inspect", "pathlib"} & set(done.stdout.split())
@@ -130,7 +131,7 @@ def test_not_built(tmp_path):
 
 
 def test_kernels_wheel(tmp_path):
-    """Compiled kernels as a package beside this one: pip installs it, and the library finds it."""
+    """Compiled kernels can be a package of their own: pip installs it next to normjit, and the library finds it."""
     tool = str(pathlib.Path(__file__).parents[3] / "tools/kernels_wheel.py")
     specs = run(tool, "specs").stdout.splitlines()
     assert len(specs) == len(set(specs)) > 200 and "rmsnorm cols=4096 x=bf16" in specs

@@ -43,8 +43,8 @@ def statistics(norm, x, eps=1e-5):
 
 
 def assert_close(got, wanted, dtype, what=""):
-    """Asserts equality up to the type's spacing and f32 arithmetic, relative to the largest element, or to 1, the
-    size of the tests' data, if gradients cancel."""
+    """Asserts equality up to the type's spacing and errors of f32 arithmetic, relative to the largest element, but at
+    least to 1 (the size of the tests' data), because gradients may cancel."""
     got = np.asarray(got, dtype=np.float64)
     assert got.shape == wanted.shape, f"{what}: {got.shape} instead of {wanted.shape}"
     if wanted.size == 0:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""run.py FILE...: runs the tests of files in one process, with pytest. A file that names packages that this interpreter
-lacks, `# needs: numpy torch`, is left out with a line that says so; exit code 3 if all are. tools/ci/python.sh reads that
-line as well."""
+"""run.py FILE...: runs the tests of files in one process, with pytest. A file may say `# needs: numpy torch`. If this
+interpreter lacks one of the packages, the file is skipped with a message; exit code 3 if all files are.
+tools/ci/python.sh reads that line as well."""
 import importlib.util
 import pathlib
 import re

@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional
 
 DEVICES = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
-# True if this torch reports errors to callers in C, as newer ones do.
+# True if this torch reports errors to C callers, as newer versions do.
 TORCH_SAYS_WHY = hasattr(ctypes.CDLL(str(pathlib.Path(torch.__file__).parent / "lib" / "libtorch_cpu.so")),
                          "torch_exception_get_what_without_backtrace")
 STEP = {torch.float32: 2.0**-23, torch.bfloat16: 2.0**-7, torch.float16: 2.0**-10, torch.float64: 2.0**-52}
@@ -49,7 +49,8 @@ def reference(x, w, b, dy, normalized=1, norm="layernorm"):
 
 
 def assert_close(got, wanted, what="", stored=None):
-    """Asserts equality up to the type's spacing and f32 sums; `stored` is the type of the statistics, if narrower."""
+    """Asserts equality up to the type's spacing and errors of f32 sums; `stored` is the type of the statistics, if
+    narrower."""
     if wanted is None:
         assert got is None, what
         return
@@ -69,8 +70,7 @@ def check(x, w, b, dy, normalized=1, stored=None):
 
 
 class Served:
-    """Counts the calls that normjit's kernels serve in a with statement, and refuses those that they leave to
-    torch's."""
+    """Counts the calls that normjit's kernels serve inside the with statement, and fails if any are left to torch's."""
 
     def __init__(self, calls):
         self.calls = calls

@@ -100,7 +100,7 @@ def test_types(name, device):
 
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_devices(name):
-    """With an operand on the meta device, torch takes the fake kernel."""
+    """If an operand is on the meta device, torch calls the fake kernel."""
     for operand, value in arguments_of(name).items():
         if isinstance(value, torch.Tensor) and operand != "x":
             with pytest.raises(RuntimeError, match=f"{operand}: is not on the device of x"):
@@ -179,7 +179,7 @@ def test_torchs_operator(operand):
 
 @pytest.mark.parametrize("operand", ATEN)
 def test_a_wrong_shape_beside_a_type_that_may_be_torchs(operand):
-    """Calls with such types are left to torch's kernel, but none with a wrong shape."""
+    """Calls with such types are left to torch's kernel, but not if a shape is wrong."""
     make, message = ATEN[operand]
     for other in ("grad_out", "mean", "bias"):
         arguments = aten_arguments()

@@ -15,7 +15,7 @@ import transformers.models
 WAYS_TO_MAKE = [(64,), (64, 1e-6), (), (torch.nn.Module(),)]
 
 
-# Imports take the time: with NORMJIT_TEST_ROUNDS=25% every fourth file is tried.
+# Imports take most of the time: with NORMJIT_TEST_ROUNDS=25%, only every fourth file is tried.
 STEP = round(100 / float(os.environ.get("NORMJIT_TEST_ROUNDS", "100%").partition("%")[0]))
 
 

@@ -17,7 +17,7 @@ SHAPES = pytest.mark.parametrize("shape", [16, (16,), [16], torch.Size([16]), (4
 
 
 def pair(ours, torchs, *arguments, **named):
-    """Returns a module of each, with the same random weights."""
+    """Returns torch's module and normjit's, with the same random weights."""
     ours, torchs = ours(*arguments, **named), torchs(*arguments, **named)
     for parameter in torchs.parameters():
         torch.nn.init.normal_(parameter)

@@ -54,7 +54,7 @@ def test_masks(wanted):
 
 
 def test_operator_itself():
-    """No outputs, and optional arguments that are None."""
+    """Calls that request no outputs, and calls whose optional arguments are None, work."""
     x, w, b, dy = (t.detach() for t in case(6, 40))
     _, mean, rstd = torch.native_layer_norm(x, (40,), w, b, 1e-5)
     operator = torch.ops.aten.native_layer_norm_backward
@@ -91,7 +91,7 @@ def test_layouts(layout):
 
 
 def test_expanded_gradient():
-    """sum() passes a gradient of one element, repeated."""
+    """The gradient of sum() is one element, repeated by strides of 0."""
     x, w, b, dy = case(4, 7, 33)
     with Served(1):
         layer_norm(x, w, b).sum().backward()
@@ -183,7 +183,7 @@ def test_dtensor(tmp_path):
             layer_norm(dx, dw, db).backward(distribute_tensor(dy, mesh, [Shard(0)]))
         for got, right in zip((dx, dw, db), reference(x, w, b, dy)):
             assert_close(got.grad.full_tensor(), right)
-        # Our own operators: weights with a row for each sample are sharded with them.
+        # In our own operators, weights with a row for each sample are sharded like the samples.
         x, w, b, dy = (t.detach() for t in case(4, 5, 16))
         w = torch.stack([w, -w, 2 * w, w])
         dx, dw, db = shard(x, Shard(0)), shard(w, Shard(0)), shard(b, Replicate())
@@ -201,7 +201,7 @@ def test_dtensor(tmp_path):
 
 
 def test_module_and_optimizer():
-    """A training loop takes the same course as in double."""
+    """The losses of a training loop follow those in double precision."""
     def losses(dtype):
         torch.manual_seed(0)
         model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.LayerNorm(32), torch.nn.Linear(32, 1)).to(dtype)
@@ -218,7 +218,7 @@ def test_module_and_optimizer():
 
 
 def test_bf16_weight_gradients():
-    """Torch sums them in bf16, with errors of percents; normjit sums in f32 and rounds once."""
+    """Torch sums weights' gradients in bf16, with errors of several percent; normjit sums in f32 and rounds once."""
     x, w, b, dy = case(4096, 64, dtype=torch.bfloat16)
     _, right, _ = reference(x, w, b, dy)
     layer_norm(x, w, b).backward(dy)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # needs: torch numpy
-"""Formulas and row-wise functions under what torch does with functions: compilation, transforms, autocast,
-checkpoints, copies, threads, and tensors of all kinds."""
+"""Formulas and row-wise functions under compilation, transforms, autocast, checkpoints, copies and threads, and with
+tensors of all kinds."""
 import concurrent.futures
 import copy
 import pickle
@@ -129,7 +129,7 @@ def by_torch(text, tensors, outputs):
 
 
 def test_what_torchs_operators_compute():
-    """Kernels and torch's operators compute the same for every function that formulas have."""
+    """Kernels and torch's operators give the same results for every function of formulas."""
     tensors = dict(x=leaf(4, 12), r=leaf(4, seed=1), w=leaf(12, seed=2))
     assert_same(normjit.torch.formula(FUNCTIONS)(**tensors), by_torch(FUNCTIONS, tensors, "ysab"))
 
@@ -311,14 +311,14 @@ def test_copies():
         for made in (copy.deepcopy(block), pickle.loads(pickle.dumps(block))):
             assert made.norm is block.norm
             torch.testing.assert_close(made(x, z), block(x, z))
-    scaled = normjit.torch.rowwise(torchs)  # another object than the one of its name
+    scaled = normjit.torch.rowwise(torchs)  # not the object that its name refers to
     x, z, _ = leaves(4, 16)
     torch.testing.assert_close(pickle.loads(pickle.dumps(scaled))(x, z), torchs(x, z))
     assert pickle.loads(pickle.dumps(normjit.formula(GATED))) is normjit.formula(GATED)
 
 
 def test_threads():
-    """Forward passes in several threads, backward passes in several more, of one another's graphs."""
+    """Forward passes run in several threads, and backward passes of their graphs in other threads."""
     cases = [leaves(n % 5 + 1, 8 * (n % 3 + 1)) for n in range(24)]
     with concurrent.futures.ThreadPoolExecutor(6) as pool:
         made = list(pool.map(lambda tensors: formula(*tensors), cases))

@@ -148,7 +148,7 @@ def test_a_rowwise_function_takes_arguments_as_the_function_does():
 
 
 def test_the_type_of_a_rowwise_result():
-    """Llama's norm with an f32 weight makes f32 of bf16, rounded once."""
+    """Llama's norm with an f32 weight turns bf16 into f32, and rounds once."""
     x, weight = drawn(4, 64, dtype=torch.bfloat16), drawn(64)
     y = normjit.torch.rowwise(llama)(x, weight)
     h = x.double()
@@ -199,7 +199,7 @@ def test_dynamic_tanh_learns_its_scalar(compiled):
 
 
 def assert_as_composed(norm, given, dy):
-    """Compares with the same formula by torch's operators, whose gradient is None for detached tensors."""
+    """Compares with the same formula in torch's operators, whose gradient is None for detached tensors."""
     leaves = [name for name, each in given.items() if isinstance(each, torch.Tensor)]
     tensors, numbers = [given[name] for name in leaves], {name: each for name, each in given.items() if name not in leaves}
     y, (right,) = norm(**given), normjit.torch.composition.forward(norm.text, leaves, tensors, numbers, norm.formula.outputs[:1])
@@ -308,7 +308,7 @@ def test_the_first_input_may_be_missing():
 @pytest.mark.parametrize("shape", [(4, 8), (2, 3, 8), (0, 8)])
 @pytest.mark.parametrize("function", [normjit.torch.rowwise(lambda x: x * 2), normjit.torch.RMSNorm(8), normjit.torch.LayerNorm(8)])
 def test_results_can_be_written_to(function, shape):
-    """As after torch's operators: where a backward pass follows."""
+    """Results can be changed in place before a backward pass, as those of torch's operators can."""
     x = drawn(*shape).requires_grad_()
     (wanted,) = torch.autograd.grad(3 * function(x).sum(), x)
     assert torch.equal(torch.autograd.grad(function(x).mul_(3).sum(), x)[0], wanted)

@@ -55,7 +55,7 @@ def test_f64_beside_other_types(norm, dtype, weight_dtype, device):
 
 @pytest.mark.parametrize("norm", NORMS)
 def test_forward_mode(norm):
-    """Derivatives along a direction, by torch's own formulas, also if weights require gradients."""
+    """Derivatives along a direction use torch's own formulas, also if weights require gradients."""
     x, w, b, dx = case(6, 70, dtype=torch.float64)
     ad = torch.autograd.forward_ad
     with ad.dual_level():
@@ -79,7 +79,7 @@ def test_forward(norm):
 @pytest.mark.parametrize("dtype, weight_dtype", [(torch.float32, None), (torch.bfloat16, None), (torch.float64, None),
                                                  (torch.bfloat16, torch.float32), (torch.float16, torch.bfloat16)])
 def test_norms_themselves(norm, dtype, weight_dtype, device):
-    """normjit's kernels, outside compiled code, round once from f32, as the formula in torch's operators does."""
+    """In eager mode normjit's kernels round once, from f32, as the formula in torch's operators does."""
     x, w, b, _ = case(6, 5, 70, dtype=dtype, weight_dtype=weight_dtype, device=device)
     formula = normjit.torch.functional.formula
     for rows, weight, bias in ((x, w, b), (x, None, None), (x[:, :0], w, b), (x.transpose(0, 1), w, b)):
@@ -168,7 +168,7 @@ def test_zero_centred():
 
 @pytest.mark.parametrize("norm", NORMS)
 def test_second_derivatives(norm):
-    """Without a guard they would be silently wrong: the operators have none."""
+    """The operators have no second derivative, so without a guard the results would be silently wrong."""
     x, w, b, _ = case(3, 7, dtype=torch.float64)
     residual = leaf(7, 3, 7, dtype=torch.float64)
     call = lambda x, w, b, r: NORMS[norm](x, w, b, residual=r)  # noqa: E731
@@ -272,7 +272,7 @@ def test_compiled(norm):
 @pytest.mark.parametrize("transform", ["vjp", "jacrev", "jacfwd", "vmap", "grad"])
 @pytest.mark.parametrize("with_residual", [False, True])
 def test_transforms_of_functions(norm, transform, with_residual):
-    """Also with a weight that requires a gradient."""
+    """The weight requires a gradient, although the transform differentiates by x only."""
     x, r, dy = (leaf(i, 3, 8, dtype=torch.float64).detach() for i in (1, 2, 3))
     w = leaf(4, 8, dtype=torch.float64)
     formula = normjit.torch.functional.formula

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # needs: torch numpy
-"""patch() and norms that take a gate beside x."""
+"""patch() on norms that take a gate in addition to x."""
 import copy
 import pickle
 
@@ -39,7 +39,7 @@ def assert_near(got, wanted, bound):
 
 @pytest.fixture
 def left():
-    """Returns how many calls patched modules have left to themselves in this test."""
+    """Returns how many calls patched modules left to their own forward in this test."""
     before = sum(normjit.torch.report()["left_to_modules"].values())
     return lambda: sum(normjit.torch.report()["left_to_modules"].values()) - before
 
@@ -47,7 +47,7 @@ def left():
 @pytest.mark.parametrize("dtype", BOUNDS)
 @pytest.mark.parametrize("kind", SERVED, ids=lambda kind: kind.__name__)
 def test_served(kind, dtype, left):
-    """y has the module's bits, and gradients are those in double; with forward=True y is normjit's."""
+    """y has the module's bits, and gradients agree with double precision; with forward=True y is normjit's."""
     plain = made(kind, dtype)
     tensors = inputs(3, 5, WIDTH, dtype=dtype)
     wide = passes(copy.deepcopy(plain).double(), *(t.detach().double().requires_grad_() for t in tensors))
@@ -146,7 +146,7 @@ def test_second_derivatives_and_transforms():
 
 
 def test_mixed_types():
-    """A gate in bf16 beside x in f32, a weight in f32 beside both in bf16."""
+    """Mixed types: a bf16 gate with an f32 x, and an f32 weight with bf16 for both."""
     for types, weight in (((torch.float32, torch.bfloat16), torch.float32), ((torch.bfloat16, torch.bfloat16), torch.float32)):
         module = normjit.torch.patch(made(NormThenGate, weight))
         tensors = [t.detach().to(dtype).requires_grad_() for t, dtype in zip(inputs(6, WIDTH), types)]

@@ -84,7 +84,7 @@ class Added(NormThenGate):
 
 
 class Swapped(NormThenGate):
-    """It would be a norm with the gate before x."""
+    """This would be a norm if the gate came before x."""
 
     def forward(self, gate, x):
         return self.normed(x) * functional.silu(gate)
@@ -133,7 +133,7 @@ class IfGateRequiresGrad(NormThenGate):
 
 
 class OtherGroups(Groups):
-    """Normalises in groups of which no attribute tells the size."""
+    """Normalises in groups whose size is in no attribute."""
 
     def __init__(self):
         super().__init__()

@@ -147,8 +147,8 @@ def test_autocast_checkpoints_and_graph_breaks():
 
 
 def test_inductor_compiles_what_is_left():
-    """The whole way, by the name of the backend, in bf16; the second time by the pass and Inductor's own backend, after a
-    pass of the user's."""
+    """Tests everything in bf16: first with the backend by its name, then with the pass in Inductor's own backend, after
+    a pass of the user's."""
     model, x = made(MODELS["block"], torch.bfloat16, (32, COLS))
     wanted = results(model.double(), model, x.double())
     model.bfloat16()
@@ -168,7 +168,8 @@ def test_inductor_compiles_what_is_left():
 
 
 def test_graphs_from_the_cache(monkeypatch, tmp_path):
-    """A graph from Inductor's cache calls the same kernels; one that was compiled for other regions is not taken from it."""
+    """A graph from Inductor's cache calls the same kernels. A graph that was compiled for other regions is not taken
+    from the cache."""
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     model, x = made(MODELS["gated"], torch.float32)
     wanted = results(model, model, x)
@@ -205,7 +206,8 @@ def test_ddp_and_fsdp2(one_rank):
 
 
 def predicted(monkeypatch, seconds_of_kernel):
-    """Returns the report for a machine of 1 GB/s on which kernels start at once and normjit's take some time."""
+    """Returns the report for a machine of 1 GB/s, on which kernels start without delay and normjit's take the given
+    time."""
     monkeypatch.setattr(graph_costs.Machine, "inductor_seconds", lambda self, moved, dtype: moved.bytes / 1e9)
     monkeypatch.setattr(graph_costs.Machine, "copy_seconds", lambda self, moved: moved / 1e9)
     monkeypatch.setattr(graph_costs.Machine, "normjit_seconds", lambda self, region, by: seconds_of_kernel(region, by))
@@ -215,8 +217,8 @@ def predicted(monkeypatch, seconds_of_kernel):
 
 
 def test_regions_are_taken_where_that_is_faster(monkeypatch):
-    """With kernels at the bandwidth, the bytes decide: backward passes read their matrices once, and not once more for the
-    sums over rows."""
+    """If all kernels reach the bandwidth, the bytes decide: normjit's backward passes read their matrices once, not
+    again for the sums over rows."""
     report = predicted(monkeypatch, lambda region, by: sum(map(graph_costs._bytes, (*by.inputs, *by.outputs))) / 1e9)
     taken = [each for each in report if each["taken"]]
     assert taken and all(each["bytes"][0] < graph_costs.CLEARLY * each["bytes"][1] for each in taken)
@@ -316,7 +318,7 @@ def test_a_mistake_leaves_the_graph_to_inductor(monkeypatch):
 
 
 def test_a_mistake_amid_the_changes_takes_them_back(monkeypatch):
-    """Inductor gets the graph as it was, with all that it knows of it."""
+    """Inductor gets the graph as it was, with all metadata."""
     def sort(of):
         raise KeyError("mistake")
 
@@ -331,7 +333,7 @@ def test_a_mistake_amid_the_changes_takes_them_back(monkeypatch):
 
 
 def test_factors_bounds_and_powers():
-    """Arguments of operators that change what they compute."""
+    """Arguments that change what an operator computes are not overlooked."""
     def function(m, x):
         h = torch.add(x, m.linear(x), alpha=-2.5).clamp(-1.25, 1.5)
         h = torch.sub(h, x.mean(-1, keepdim=True), alpha=3) + torch.add(x, 2, alpha=4).square().pow(-0.5)

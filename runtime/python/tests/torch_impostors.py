@@ -24,7 +24,7 @@ class ChannelsOfImages(torch.nn.LayerNorm):
 
 
 class LastButOne(InPython):
-    """The same for three dimensions, the last two of which have one size."""
+    """The same, for three dimensions whose last two have the same size."""
 
     def forward(self, x):
         square = x.dim() == 3 and x.shape[-1] == x.shape[-2]
@@ -183,7 +183,7 @@ def by_switch(x):
 
 
 class ByGlobalSwitch(InPython):
-    """The difference is in a function that it calls."""
+    """The difference from a norm is in a function that the module calls."""
 
     def forward(self, x):
         return by_switch(super().forward(x))

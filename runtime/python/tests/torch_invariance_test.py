@@ -8,7 +8,7 @@ import pytest
 import torch
 
 ROWS = (1, 2, 3, 17, 64, 300)
-COLS = 4096  # so many that few rows are shared among threads in parts
+COLS = 4096  # so wide that threads share the columns if there are few rows
 
 
 class Llama(torch.nn.Module):
@@ -80,7 +80,7 @@ def test_functions_and_operators(dtype):
         layer(x).backward(torch.linspace(-1, 1, COLS, dtype=dtype).expand_as(x))
         return (x.grad,)
 
-    # The statistics of torch's forward pass take part in its bits.
+    # The bits also depend on the statistics of torch's forward pass.
     wide = torch.nn.functional.layer_norm(drawn(max(ROWS), dtype), (COLS,))
     if all(torch.equal(torch.nn.functional.layer_norm(drawn(max(ROWS), dtype)[:rows], (COLS,)), wide[:rows]) for rows in ROWS):
         with normjit.torch.enabled():

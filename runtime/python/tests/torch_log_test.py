@@ -23,7 +23,8 @@ assert normjit.torch.report()["left_to_torch"] == 3
 
 @pytest.mark.parametrize("level, counts", [("INFO", (2, 2)), ("WARNING", (0, 2)), (None, (0, 0))])
 def test_what_is_said(level, counts):
-    """Each reason once, which report() has as well; nothing if the program has configured no logging."""
+    """Each reason, which report() has as well, is logged once; nothing is logged if the program has not configured
+    logging."""
     done = run_program(f"import logging; logging.basicConfig(level=logging.{level})\n{LEFT}" if level else LEFT)
     assert done.returncode == 0, done.stderr
     lines = done.stderr.splitlines()

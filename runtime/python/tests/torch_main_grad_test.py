@@ -28,7 +28,7 @@ def test_main_grad(norm, dtype):
 
 
 def test_main_grad_of_megatron():
-    """Megatron's hooks run for a parameter that gets some gradient, and see from a mark that it must not be added."""
+    """Megatron's hooks run for a parameter that gets a gradient, and see from a mark that they must not add it."""
     module = normjit.torch.LayerNorm(16, main_grad=True)
     added = []
     for p in module.parameters():

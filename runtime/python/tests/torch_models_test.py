@@ -96,7 +96,7 @@ def test_forward_pass_of_torchs_layer_norm():
         y = model(x)
         y.backward(torch.ones_like(y))
     torch.testing.assert_close(y, before)
-    with torch.no_grad(), Served(0):  # another type than the weight's: the module's own
+    with torch.no_grad(), Served(0):  # not the weight's type, so the module's own forward runs
         torch.testing.assert_close(model(x.bfloat16()), torch.nn.LayerNorm.forward(model[0], x.bfloat16()))
 
 
@@ -253,7 +253,7 @@ def test_report():
 
 
 def test_report_measures():
-    """Gives times of both, and changes neither what is enabled nor a model's gradients."""
+    """Times both, and changes neither what is enabled nor a model's gradients."""
     model = torch.nn.Sequential(Plain(), torch.nn.LayerNorm(8), normjit.torch.RMSNorm(8), Scaled())
     with normjit.torch.enabled(devices="cpu"):
         before = normjit.torch.enabled_operators()
@@ -298,7 +298,7 @@ def test_eps_that_changes(forward, eps):
 @pytest.mark.parametrize("forward", [False, True])
 @pytest.mark.parametrize("dtype, weight_dtype", [(torch.float64, torch.float32), (torch.float32, torch.float64)])
 def test_f64_beside_other_types(dtype, weight_dtype, forward):
-    """Also if the module promotes its output, and so the incoming gradient."""
+    """Works also if the module promotes its output, and with it the incoming gradient."""
     plain = InPython().to(weight_dtype)
     x = leaf(1, 5, 8, dtype=dtype)
     dy = leaf(2, 5, 8, dtype=torch.float64).detach()
@@ -358,7 +358,7 @@ def test_what_is_no_norm(make):
 
 
 def test_other_arguments_go_to_the_module():
-    """A norm that takes a gate is a norm if it is called without one."""
+    """A norm that may take a gate is an ordinary norm if it is called without one."""
     norm, x, gate = MaybeGated(), leaf(1, 3, 8), leaf(2, 3, 8)
     wanted = torch.autograd.grad(norm(x, gate).sum(), gate)
     normjit.torch.patch(torch.nn.Sequential(norm))

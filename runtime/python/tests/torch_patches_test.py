@@ -58,7 +58,7 @@ class FlattenedWithGate(NormThenGate):
 
 @pytest.mark.parametrize("make", [Flattened, FlattenedWithGate])
 def test_results_can_be_written_to(make):
-    """Also what a module makes as a view, as it could be without patch()."""
+    """An output that is a view can also be written to, as without patch()."""
     module = make()
     inputs = [leaf(i, 2, 3, module.weight.shape[0]) for i in range(1 + (make is FlattenedWithGate))]
     wanted = torch.autograd.grad(module(*inputs).mul_(3).sum(), inputs)
@@ -70,7 +70,7 @@ def test_results_can_be_written_to(make):
 
 @pytest.mark.parametrize("width", [6, 8, 16])
 def test_images(width):
-    """Norms of channels, by permuting: refused, or the module's own for another width."""
+    """Norms over channels, by permuting, are refused, or left to the module for other widths."""
     plain = ChannelsOfImages(8)
     module = normjit.torch.patch(copy.deepcopy(plain), forward=True, strict=False)
     for one, other in zip(passes(module, leaf(1, 2, 8, 5, width)), passes(plain, leaf(1, 2, 8, 5, width))):
@@ -134,7 +134,7 @@ def test_other_class():
 
 
 def test_class_of_patched_modules():
-    """It appears as the module's own to everybody who asks."""
+    """To all code that asks, the class looks like the module's own."""
     module = normjit.torch.patch(torch.nn.RMSNorm(8))
     assert isinstance(module, torch.nn.RMSNorm) and repr(module) == repr(torch.nn.RMSNorm(8))
     assert type(module).__name__ == "RMSNorm" and type(module).__module__ == torch.nn.RMSNorm.__module__
@@ -333,6 +333,6 @@ def test_after_fully_shard(forward, own, tmp_path):
 
 
 def test_empty_weights():
-    """As if FSDP1 or ZeRO kept the parameters elsewhere."""
+    """Imitates FSDP1 or ZeRO, which keep the parameters elsewhere."""
     (found,) = normjit.torch.found(Sized(0))
     assert "call patch() before" in found.reason

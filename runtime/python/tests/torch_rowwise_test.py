@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # needs: torch numpy
-"""What rowwise() takes and refuses: arguments, traces, and gradients. Values and modes are in torch_formulas_test.py."""
+"""What rowwise() accepts and refuses: arguments, traces and gradients. Values and modes are in
+torch_formulas_test.py."""
 import concurrent.futures
 import math
 
@@ -189,7 +190,7 @@ def test_a_rowwise_function_may_call_another():
 
 
 def test_first_calls_in_many_threads():
-    """Each makes a trace of its own, as for another number of columns."""
+    """Each needs its own trace, as another number of columns does."""
     scaled = rowwise(lambda x: x * x.shape[-1])
     with concurrent.futures.ThreadPoolExecutor(8) as threads:
         results = threads.map(lambda cols: scaled(ones(2, cols))[0, 0].item(), range(1, 25))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # needs: torch numpy
-"""Errors of prototypes and of other libraries, each reproduced; and enable() and disable() themselves."""
+"""Reproduces errors that prototypes and other libraries had, and tests enable() and disable() themselves."""
 import normjit.torch
 import pytest
 import torch
@@ -105,7 +105,7 @@ def test_old_torch():
 
 
 def test_only_slow_code():
-    """Where normjit could only evaluate formulas, torch's kernels are faster."""
+    """If normjit could only evaluate formulas, torch's kernels would be faster."""
     done = run_program("import normjit.torch; normjit.torch.enable()", NORMJIT_ISA="portable", CUDA_VISIBLE_DEVICES="")
     assert "Unavailable: cpu: this build makes no machine code for this CPU" in done.stderr
 
@@ -120,7 +120,7 @@ def test_silence():
 
 
 def test_enable_beside_backward_passes():
-    """While enable() works, whatever it gives torch, a backward pass of another thread finds right kernels."""
+    """While enable() runs, a backward pass in another thread finds correct kernels at every moment."""
     done = run_program("""
 import torch, normjit.torch
 define, passes = torch.library.Library.impl, 0
@@ -183,7 +183,7 @@ def test_errors_are_exceptions():
 
 
 def test_what_is_left_to_torch():
-    """The operator that calls are left to is torch's kernel, whatever is enabled."""
+    """The operator to which calls are left is torch's kernel, whatever is enabled."""
     x, w, b, dy = (t.detach() for t in case(8, 64))
     _, mean, rstd = torch.native_layer_norm(x, (64,), w, b, 1e-5)
     arguments = (dy, x, [64], mean, rstd, w, b, [True, True, True])
@@ -215,8 +215,8 @@ assert normjit.torch.report()["left_to_torch"] == 0
 
 
 def test_fork():
-    """A child goes on unless torch's threads prevent it: libgomp's threads do not survive, and autograd refuses to work
-    in a child of a process in which it has a thread for a GPU."""
+    """A child of fork() goes on working unless torch's threads prevent it: libgomp's threads do not survive, and
+    autograd refuses to work in a child of a process in which it has a thread for a GPU."""
     done = run_program(FORK_AUTOGRAD, CUDA_VISIBLE_DEVICES="")
     assert done.returncode == 0, done.stderr
 
@@ -242,8 +242,8 @@ assert normjit.torch.report()["left_to_torch"] == 0
 
 @pytest.mark.parametrize("threads", ["openmp", "automatic", "own"])
 def test_fork_with_threads(threads):
-    """Torch itself would wait for OpenMP threads that a child does not have; our launches do not. The parent may use
-    a GPU."""
+    """In a child of fork(), torch itself would wait for OpenMP threads that do not exist; our launches do not. The
+    parent may use a GPU."""
     done = run_program(FORK, THREADS=threads)
     assert done.returncode == 0, done.stderr
 

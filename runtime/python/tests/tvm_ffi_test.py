@@ -173,7 +173,7 @@ def test_gpu():
         function(x.cpu(), dy, gamma, dx, dgamma)
 
 
-FIELDS = {  # of our structs: tvm-ffi's, and pairs of fields
+FIELDS = {  # for each of our structs: tvm-ffi's, and pairs of fields
     "Device": ("DLDevice", "type device_type, id device_id"),
     "DataType": ("DLDataType", "code code, bits bits, lanes lanes"),
     "Tensor": ("DLTensor", "data data, device device, dimensions ndim, dtype dtype, shape shape, strides strides, "
@@ -200,7 +200,7 @@ def test_declarations():
             lines.append(f"static_assert(offsetof({ours}, {a}) == offsetof({theirs}, {b}));")
             lines.append(f"static_assert(sizeof({ours}::{a}) == sizeof((({theirs}*)nullptr)->{b}));")
     lines += [f"static_assert(int({ours}) == int({theirs}));" for ours, theirs in NUMBERS.items()]
-    for ours, theirs in FUNCTIONS.items():  # as many parameters, and a result of one size
+    for ours, theirs in FUNCTIONS.items():  # same number of parameters, and a result of the same size
         lines.append(f"static_assert(count(Api{{}}.{ours}) == count({theirs}) && result(Api{{}}.{ours}) == result({theirs}));")
     source = """#include <cstddef>
 #include <tvm/ffi/c_api.h>

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # needs: torch numpy jax mypy
-"""What a type checker says about the package, and about programs that use it."""
+"""Runs a type checker on the package and on programs that use it."""
 import os
 import pathlib
 import subprocess

@@ -8,7 +8,7 @@ import subprocess
 import jax.ffi
 
 SOURCES = pathlib.Path(__file__).parents[1] / "src"
-FIELDS = {  # of our structs: XLA's, and pairs of fields
+FIELDS = {  # for each of our structs: XLA's, and pairs of fields
     "Buffer": ("XLA_FFI_Buffer", "type dtype, data data, rank rank, dims dims"),
     "Text": ("XLA_FFI_ByteSpan", "data ptr, size len"),
     "Scalar": ("XLA_FFI_Scalar", "type dtype, value value"),

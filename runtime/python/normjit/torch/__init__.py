@@ -52,9 +52,9 @@ def __getattr__(name: str) -> Any:
 def report(model: torch.nn.Module | None = None, rows: int | None = None,
            dtype: torch.dtype | None = None) -> dict[str, Any]:
     """Returns what normjit did in this process, as a dict: the operators that have its kernels, how many calls these
-    served and how many they left to torch's, with the last reason, and whose threads CPU launches use. With a
-    model it adds "norms": for each one its name, its class, and whose its backward pass is. "left_to_modules"
-    counts the calls of patched modules with a gradient that were left to the modules' own forward, by reason.
+    served and how many they left to torch's, with the last reason, and whose threads CPU launches use. With a model it
+    adds "norms": for each norm its name, its class, and who computes its backward pass. "left_to_modules" counts the
+    calls of patched modules with a gradient that were left to the modules' own forward, by reason.
 
     With `rows`, the tokens of a batch, each norm also gets the speed-up of normjit's kernels over torch's operators for
     its backward pass, for inputs of that many rows and of `dtype` (None: the weight's); None if normjit has no kernel.
@@ -91,7 +91,7 @@ def _times_torchs(speed: Callable[..., float], norm: Found, module: torch.nn.Mod
 
 
 def _whose(norm: Found, module: torch.nn.Module, enabled_now: set[tuple[str, str]]) -> str:
-    """Says whose the backward pass of a model's norm is."""
+    """Says who computes the backward pass of a model's norm."""
     if norm.patched:
         left = calls_left(module)
         return "normjit's, by patch()" + (

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lets torch.compile(backend="normjit") find the backend after an import of normjit.torch, also where the package is not
-installed and has no entry points, without the import of torch._dynamo, which takes seconds."""
+"""Lets torch.compile(backend="normjit") find the backend once normjit.torch is imported, even if the package is not
+installed and has no entry points. It does not import torch._dynamo, which takes seconds."""
 from __future__ import annotations
 
 import importlib.metadata
@@ -33,7 +33,7 @@ class _Finder(importlib.metadata.DistributionFinder):
 
 
 def announce() -> None:
-    """Makes the backend known: to torch if it has looked for backends, else for when it does."""
+    """Announces the backend: to torch, if it has already searched for backends, else for the time when it does."""
     if not any(isinstance(each, _Finder) for each in sys.meta_path):
         sys.meta_path.append(_Finder())  # an installed package comes first
     registry = sys.modules.get("torch._dynamo.backends.registry")

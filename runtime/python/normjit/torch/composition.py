@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Formulas by torch's operators: what second derivatives, forward-mode derivatives and the transforms of torch.func
-use. Kernels and these functions take the same tensors and return the same types and shapes."""
+"""Computes formulas with torch's operators, for second derivatives, forward-mode derivatives and the transforms of
+torch.func. The functions take the same tensors as the kernels and return the same types and shapes."""
 from __future__ import annotations
 
 import ast
@@ -67,14 +67,14 @@ OPERATORS: dict[type, tuple[str, Callable[[Any, Any], Any]]] = {
 def _statements(text: str) -> list[tuple[str, ast.expr]]:
     """Returns the values that the body of a formula names, in order."""
     body = text.partition("{")[2].rpartition("}")[0]
-    names = re.sub(r"(?<![\w.])([A-Za-z_]\w*)", r"\1_", body)  # no name is a keyword of Python's then
+    names = re.sub(r"(?<![\w.])([A-Za-z_]\w*)", r"\1_", body)  # so that no name is a keyword of Python
     parsed = [ast.parse(each.strip()).body[0] for each in names.split(";") if each.strip()]
     return [(each.targets[0].id[:-1], each.value) for each in parsed
             if isinstance(each, ast.Assign) and isinstance(each.targets[0], ast.Name)]
 
 
 class _Evaluation:
-    """Computes expressions. `values` has what each name stands for."""
+    """Computes expressions. `values` maps names to values."""
 
     def __init__(self, values: dict[str, Value], like: torch.Tensor, has_slices: bool) -> None:
         self.values, self.like, self.has_slices = values, like, has_slices
@@ -121,7 +121,7 @@ class _Evaluation:
 
 
 def _broadcast(tensor: torch.Tensor, axes: str, like: torch.Tensor) -> torch.Tensor:
-    """Returns a tensor in the type that is computed in, with a dimension for each of the matrix's, or fewer."""
+    """Returns a tensor in the compute type, in a shape that broadcasts to the matrix."""
     tensor = tensor.to(wide_of(like))
     if axes.endswith("M"):
         return tensor.reshape(*like.shape[:-1], 1)
@@ -134,7 +134,7 @@ def _broadcast(tensor: torch.Tensor, axes: str, like: torch.Tensor) -> torch.Ten
 
 def forward(text: str, names: Sequence[str], tensors: Tensors, numbers: Mapping[str, float],
             outputs: Sequence[str], dtype: DType = None) -> list[torch.Tensor]:
-    """Returns the outputs of a formula of these names; see made_of()."""
+    """Returns the named outputs of a formula; see made_of()."""
     norm, given = normjit.formula(text), dict(zip(names, tensors))
     like = like_of(norm, given)
     values: dict[str, Value] = {**USUAL, **numbers, "N": float(like.shape[-1])}
@@ -157,8 +157,8 @@ def forward(text: str, names: Sequence[str], tensors: Tensors, numbers: Mapping[
 
 def backward(text: str, names: Sequence[str], tensors: Tensors, numbers: Mapping[str, float],
              outputs: Sequence[str], dtype: DType = None) -> list[torch.Tensor]:
-    """Returns gradients by their names. `tensors` are inputs, values that the forward pass saved, which are computed
-    again, and gradients of its outputs."""
+    """Returns the named gradients. `tensors` are inputs, gradients of outputs, and values that the forward pass saved;
+    the latter are computed again."""
     norm, given = normjit.formula(text), dict(zip(names, tensors))
     inputs = [name for name in names if name in norm.inputs]
     above = [name for name in norm.outputs if f"d{name}" in given]

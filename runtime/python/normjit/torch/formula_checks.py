@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which tensors a formula takes, and the shapes and types of what it makes."""
+"""Checks the tensors that a formula takes, and gives the shapes and types of its outputs."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ def has_slices(norm: normjit.Formula) -> bool:
 
 
 def like_of(norm: normjit.Formula, tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:
-    """Returns the first matrix, whose shape and type decide. Raises InvalidArgument."""
+    """Returns the first matrix, which determines shapes and types. Raises InvalidArgument if there is none."""
     return tensors[_first_matrix(norm, tensors)]
 
 
@@ -42,8 +42,8 @@ def wide_of(like: torch.Tensor) -> torch.dtype:
 
 
 def shapes_of(axes: str, shape: Sequence[int], run: int = 1) -> tuple[tuple[int, ...], ...]:
-    """Returns the shapes that a tensor may have beside a matrix of a shape; outputs have the first. `run` columns share
-    an element."""
+    """Returns the shapes that a tensor with these axes may have if the first matrix has `shape`; outputs have the first
+    of them. `run` columns share an element."""
     shape = (*shape[:-1], shape[-1] // run)
     if axes.endswith("M"):
         return (shape[:-1], (*shape[:-1], 1))
@@ -53,7 +53,8 @@ def shapes_of(axes: str, shape: Sequence[int], run: int = 1) -> tuple[tuple[int,
 
 def made_of(norm: normjit.Formula, name: str, given: Mapping[str, torch.Tensor], numbers: Mapping[str, Any],
             dtype: DType) -> tuple[Sequence[int], torch.dtype]:
-    """Returns the shape and the type of an output; `dtype` is that of matrices, if not the first one's."""
+    """Returns the shape and the type of an output. `dtype` is the type of output matrices; None: that of the first
+    matrix."""
     like, axes, run = like_of(norm, given), norm.axes(name), norm.run(name)
     columns = int(run if run.isdigit() else numbers.get(run, 1)) if run else 1
     of_columns = (dtype if axes.endswith("M,N") else None) or like.dtype
@@ -88,7 +89,7 @@ def check(norm: normjit.Formula, tensors: Mapping[str, Any], numbers: Mapping[st
 
 
 def _run_of(run: str, tensor: torch.Tensor, like: torch.Tensor, numbers: Mapping[str, Any]) -> int:
-    """Returns the columns that share an element, which the tensor's shape says if no number does."""
+    """Returns how many columns share an element: from the numbers, or else from the tensor's shape."""
     size = tensor.shape[-1] if tensor.dim() else 0
     if not run or run.isdigit() or run in numbers or not size or like.shape[-1] % size:
         return max(int(run if run.isdigit() else numbers.get(run, 1)), 1)

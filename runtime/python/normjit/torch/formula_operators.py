@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.ops.normjit.formula and formula_backward: the outputs of a formula, and gradients, by normjit's kernels, of
-tensors and numbers that are given by their names. With fake kernels and derivatives they stand in compiled graphs.
-Second derivatives are computed by torch's operators."""
+"""torch.ops.normjit.formula and formula_backward compute a formula's outputs and gradients with normjit's kernels.
+Tensors and numbers are given by name. The operators have fake kernels and derivatives, so compiled graphs can contain
+them. Second derivatives are computed by torch's operators."""
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ def register() -> None:
 
 def forward(text: str, names: Strings, tensors: Tensors, numbers: Strings, values: Sequence[float],
              outputs: Strings, dtype: DType) -> Tensors:
-    """Returns the outputs of a formula, by kernels."""
+    """Computes the outputs of a formula with kernels."""
     norm, given = normjit.formula(text), dict(zip(names, tensors))
     like = like_of(norm, given)
     if like.numel() == 0:
@@ -70,8 +70,8 @@ def backward(text: str, names: Strings, tensors: Tensors, numbers: Strings, valu
 
 
 def _in_rows(norm: normjit.Formula, given: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Returns tensors as kernels take them: with their rows in one dimension, copied if no stride describes them or
-    a bit turns their sign, and in a type that kernels take beside the first matrix."""
+    """Returns tensors in the form that kernels take: with all rows in one dimension, and in a type that may be mixed
+    with the first matrix's. A tensor is copied if no single stride describes its rows, or if it is a lazy negation."""
     like = like_of(norm, given)
     cols, slices = like.shape[-1], like.shape[0]
     wanted = {"M,N": (-1, cols), "M": (-1,), "N": (-1,), "S,M,N": (slices, -1, cols), "S,M": (slices, -1),
@@ -100,8 +100,8 @@ def _fake_backward(text: str, names: Strings, tensors: Tensors, numbers: Strings
 
 
 def _batched_by(name: str) -> Any:
-    """Returns an operator's rule for torch.vmap in compiled code: one call, where the problems are rows beside one
-    another and no column has a result for each; otherwise a call for each."""
+    """Returns an operator's rule for torch.vmap in compiled code: one call for the whole batch if every batched tensor
+    and every output has rows, otherwise one call for each element of the batch."""
     def batched(info: Any, in_dims: Any, text: str, names: Strings, tensors: Tensors, *others: Any) -> tuple[Tensors, list[int]]:
         operator, norm, (_, _, outputs, _) = getattr(torch.ops.normjit, name), normjit.formula(text), others
         of_rows = {each: axes_of(norm, _origin(norm, each)) in ("M,N", "M") for each in (*names, *outputs)}
@@ -117,7 +117,7 @@ def _batched_by(name: str) -> Any:
 
 
 def _origin(norm: normjit.Formula, name: str) -> str:
-    """Returns the tensor that a tensor is the gradient of, or its own name."""
+    """Returns the name of the tensor whose gradient this one is, or its own name."""
     return name if name in norm.inputs or name in norm.outputs else name[1:]
 
 
@@ -137,7 +137,8 @@ def _pull(ctx: Any, above: list[torch.Tensor | None]) -> tuple[Any, ...]:
 
 
 def _found(ctx: Any, above: Sequence[torch.Tensor | None], needs: Sequence[bool], by: Any) -> list[torch.Tensor | None]:
-    """Returns the gradients of inputs; None for one that is not needed, or that no output has in it."""
+    """Returns the gradients of the inputs; None for an input that needs no gradient, or that no output is computed
+    from."""
     given = dict(zip((*ctx.names, *ctx.statistics), ctx.saved_tensors))
     for name, gradient, (shape, dtype, device) in zip(ctx.outputs, above, ctx.shapes):
         if gradient is None and name not in ctx.statistics:
@@ -154,7 +155,8 @@ def _found(ctx: Any, above: Sequence[torch.Tensor | None], needs: Sequence[bool]
 
 
 def _pull_twice(ctx: Any, above: list[torch.Tensor | None]) -> tuple[Any, ...]:
-    """Returns the gradients of what gradients were computed from. Statistics are computed from the inputs again."""
+    """Returns the second derivatives: the gradients of everything that gradients were computed from. Statistics are
+    computed from the inputs again."""
     given, numbers = dict(zip(ctx.names, ctx.saved_tensors)), dict(zip(ctx.numbers, ctx.values))
     outputs = normjit.formula(ctx.text).outputs
     leaves = [name for name in ctx.names if name not in outputs]
@@ -169,7 +171,8 @@ def _pull_twice(ctx: Any, above: list[torch.Tensor | None]) -> tuple[Any, ...]:
 
 
 def _gradients(ctx: Any, of_tensors: list[torch.Tensor | None]) -> tuple[Any, ...]:
-    """Returns something for each argument; torch takes an empty list for one of tensors."""
+    """Returns one entry for each argument, as torch requires. An empty list needs an empty list, because torch takes it
+    for a list of tensors."""
     return None, None, of_tensors, None if ctx.numbers else [], None if ctx.values else [], None, None
 
 
@@ -183,14 +186,15 @@ def is_eager(tensors: Sequence[torch.Tensor | None]) -> bool:
 
 def _backward_of_batch(text: str, names: Strings, tensors: Tensors, numbers: Strings, values: Sequence[float],
                        outputs: Strings, dtype: DType) -> Tensors:
-    """Returns gradients where torch.autograd.grad(is_grads_batched=True) calls, whose tensors operators do not see into."""
+    """Computes gradients for calls of torch.autograd.grad(is_grads_batched=True), whose batched tensors kernels cannot
+    read."""
     norm = normjit.formula(text)
     leaves = {name: tensor for name, tensor in zip(names, tensors) if name not in norm.outputs}
     return composition.backward(text, list(leaves), list(leaves.values()), dict(zip(numbers, values)), outputs, dtype)
 
 
 class Eager(torch.autograd.Function):
-    """What torch.ops.normjit.formula does, for tensors that is_eager() takes."""
+    """Does what torch.ops.normjit.formula does, for tensors that is_eager() accepts."""
 
     @staticmethod
     def forward(ctx: Any, text: str, names: Strings, numbers: Strings, values: Sequence[float], outputs: Strings,

@@ -16,9 +16,10 @@ from normjit.torch.functional import is_looked_into
 class Norm:
     """A formula as a differentiable function of tensors; made by formula().
 
-    Kernels compute in f32, or f64 if the first matrix is f64, and round once. Matrices and columns that come out have
-    the type of the first matrix, statistics f32 or f64. Autocast does not change types: what it would compute in f32
-    is computed in f32 anyway. Beside an f64 matrix all else is converted to f64, beside others f64 is converted to f32.
+    Kernels compute in f32, or f64 if the first matrix is f64, and round once. Output matrices and columns have the type
+    of the first matrix; statistics are f32 or f64. Autocast does not change types: everything is computed in f32
+    anyway. If the first matrix is f64, all other tensors are converted to f64; otherwise f64 tensors are converted to
+    f32.
 
     Gradients flow to every input that requires one, by kernels. Second derivatives, forward-mode derivatives, the
     transforms of torch.func and torch.jit.trace use torch's operators. In torch.compile the two passes are operators
@@ -52,7 +53,7 @@ class Norm:
 
 
 def call(text: str, given: dict[str, Any], dtype: torch.dtype | None = None) -> Any:
-    """Does what Norm does for a formula; `dtype` is the type of the matrices that it makes, if not the first one's."""
+    """Does what Norm does for a formula. `dtype` is the type of the output matrices; None: that of the first matrix."""
     given = {name: value for name, value in given.items() if value is not None}
     names = [name for name, value in given.items() if isinstance(value, torch.Tensor)]
     numbers = [name for name in given if name not in names]
@@ -78,7 +79,7 @@ def call(text: str, given: dict[str, Any], dtype: torch.dtype | None = None) -> 
 
 
 def _outputs(text: str, with_statistics: bool) -> str:
-    """Returns the names of the outputs that are not optional, and after them those of statistics that are."""
+    """Returns the names of the outputs that are not optional, then the names of optional statistics."""
     norm = normjit.formula(text)
     wanted = [name for name in norm.outputs if name not in norm.optional]
     statistics = [name for name in norm.outputs if name in norm.optional and norm.axes(name) in ("M", "S,M")]
@@ -86,7 +87,7 @@ def _outputs(text: str, with_statistics: bool) -> str:
 
 
 def formula(text: str) -> Norm:
-    """Returns a differentiable function of a formula's text, or of a norm of the library by its name; see
+    """Returns a differentiable function for a formula, given as a text or as a name in the library; see
     normjit.formula(), and Norm for types and transforms. The function can be copied and pickled. Raises
     normjit.InvalidArgument with the place of what is wrong."""
     return Norm(text) if torch.compiler.is_compiling() else _made(text)

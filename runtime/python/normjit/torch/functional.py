@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""layer_norm and rms_norm by normjit's kernels, optionally with the residual stream added first. In compiled code
-the forward pass is left to Inductor, which fuses it with its neighbours."""
+"""layer_norm and rms_norm with normjit's kernels, optionally with the residual stream added first. In compiled code the
+forward pass is left to Inductor, which fuses it with its neighbours."""
 from __future__ import annotations
 
 from typing import overload
@@ -18,7 +18,7 @@ PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
 def default_eps(*dtypes: torch.dtype) -> float:
-    """Returns the eps of a norm that is given none, as in torch.nn.RMSNorm: the eps of the type in which it
+    """Returns the default eps of a norm, as in torch.nn.RMSNorm: the machine epsilon of the type in which it
     computes."""
     return torch.finfo(torch.float64 if torch.float64 in dtypes else torch.float32).eps
 
@@ -88,7 +88,7 @@ def _per_row(weight, h):
 
 
 def _with_rows_alike(weight, bias, x):
-    """Gives weight and bias rows for the same dimensions of x, because kernels have one kind of slices."""
+    """Expands weight and bias to rows for the same dimensions of x, because a kernel has only one kind of slices."""
     if weight is None or bias is None or weight.dim() == bias.dim() or 1 in (weight.dim(), bias.dim()):
         return weight, bias
     dimensions = max(weight.dim(), bias.dim())
@@ -97,8 +97,9 @@ def _with_rows_alike(weight, bias, x):
 
 
 def _as(tensor, dtype):
-    """Converts as to() does, without a second name for the same tensor: torch 2.11's Dynamo would make outputs of an
-    autograd.Function of both, and hand the gradient of y to the other."""
+    """Converts as to() does, but returns the tensor itself if it already has the type. to() would make a second name
+    for it: Dynamo of torch 2.11 makes both names outputs of an autograd.Function, and gives the gradient of y to the
+    wrong one."""
     return tensor if tensor.dtype == dtype else tensor.to(dtype)
 
 
@@ -126,7 +127,7 @@ def _apply(norm, x, weight, bias, eps, weight_offset, residual, main_grad):
 
 
 def check_tensor(name, t, first_name, first):
-    """Raises InvalidArgument unless given a tensor that kernels can read beside the first one."""
+    """Raises InvalidArgument unless kernels can read the tensor together with the first one."""
     if not isinstance(t, torch.Tensor):
         raise InvalidArgument(f"{name}: is {type(t).__name__}; must be a tensor")
     if t.dtype not in ALL_TYPES:
@@ -194,8 +195,8 @@ def norm_of(x, residual, weight, bias, norm, eps, weight_offset, forward_of=None
 
 
 def is_looked_into():
-    """True if torch inspects its own operators: transforms, forward-mode derivatives, traces, and exported programs,
-    in which an autograd.Function is its forward pass without a gradient."""
+    """True if torch needs to see its own operators: in transforms, forward-mode derivatives, traces and exported
+    programs. An exported program would keep only the forward pass of an autograd.Function, without a gradient."""
     if torch.compiler.is_compiling():
         return torch.compiler.is_exporting()
     return (torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0
@@ -203,13 +204,13 @@ def is_looked_into():
 
 
 def _has_kernel(x, residual, weight, bias):
-    """True if the norm is normjit's kernel: eager, of tensors of its types, also sharded ones. It rounds once, as
-    formula() does."""
+    """True if normjit's kernel computes the norm: in eager mode, for tensors of its types, including sharded ones. It
+    rounds once, as formula() does."""
     dtype, device = x.dtype, x.device
     if torch.compiler.is_compiling() or device.type not in operators.served:
         return False
     types = WIDE_TYPES if dtype == torch.float64 else TYPES
-    for t in (x, residual, weight, bias):  # no generator: a call of it takes a microsecond
+    for t in (x, residual, weight, bias):  # not a generator, which takes a microsecond to call
         if t is None:
             continue
         if t.dtype not in types or (t is not x and t.device != device):
@@ -282,8 +283,8 @@ def _keep(ctx, inputs, output):
 
 
 class EagerNorm(torch.autograd.Function):
-    """Norm without a setup_context, for which torch binds the arguments of each call: that takes three times as long
-    for small inputs. Statistics are not among its outputs either (NOTES N-801)."""
+    """Norm without a setup_context. With one, torch binds the arguments of every call, which triples the time for small
+    inputs. Statistics are not among the outputs either (NOTES N-801)."""
 
     @staticmethod
     def forward(ctx, *inputs):
@@ -299,7 +300,7 @@ class EagerNorm(torch.autograd.Function):
 
 
 def no_view(tensor):
-    """Returns a tensor that is no view, of the same memory. Autograd lets nobody write to a view that an
+    """Returns a tensor of the same memory that is not a view. Autograd forbids writing to a view that an
     autograd.Function returns."""
     if torch.compiler.is_compiling() or type(tensor) not in PLAIN or not tensor._is_view():
         return tensor
@@ -324,8 +325,8 @@ def _by_normjit(ctx, h, weight, bias, mean, rstd, dy, dh, mask):
 
 
 def beside(h, tensor):
-    """Returns a tensor in a type that a kernel for h takes: f64 does not mix with other types. Autograd converts its
-    gradient back."""
+    """Converts a tensor to a type that a kernel for h takes, since f64 does not mix with other types. Autograd converts
+    the gradient back."""
     wide = h.dtype == torch.float64
     if tensor is None or (tensor.dtype == torch.float64) == wide:
         return tensor
@@ -348,7 +349,8 @@ def _into_main_grads(ctx, h, weight, bias, mean, rstd, dy, dh, mask):
 
 
 def _added(parameter):
-    """Marks a parameter whose main_grad has its gradient, and returns some gradient, as Megatron's hooks expect."""
+    """Marks a parameter whose gradient is in its main_grad, and returns a dummy gradient, as Megatron's hooks
+    expect."""
     if not hasattr(parameter, "grad_added_to_main_grad"):
         return None
     parameter.grad_added_to_main_grad = True
@@ -357,7 +359,7 @@ def _added(parameter):
 
 
 def _differentiable(ctx, h, weight, bias, dy, dh):
-    """Returns the same gradients by operators that have derivatives, for double backward and torch.func."""
+    """Computes the same gradients with operators that have derivatives, for double backward and torch.func."""
     wide = torch.float64 if h.dtype == torch.float64 else torch.float32
     x, dy = h.to(wide), dy.to(wide)
     centred = x - x.mean(-1, keepdim=True) if ctx.norm == "layernorm" else x

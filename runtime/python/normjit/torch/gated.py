@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Norms with a gate beside x, as formulas: RMSNorm times a function of the gate, and RMSNorm of such a product. Their
-columns may be normalised in groups."""
+"""Norms that take a gate in addition to x, as formulas: RMSNorm times a function of the gate, and RMSNorm of x times
+such a function. Columns may be normalised in groups."""
 from __future__ import annotations
 
 import dataclasses
@@ -23,7 +23,7 @@ NAMES = {f"{order}" if function == "silu" else f"{order} ({function})": (order, 
 
 @dataclasses.dataclass(frozen=True)
 class GatedNorm:
-    """A norm with a gate: one of NAMES, the number of groups of its columns, and its numbers."""
+    """A norm with a gate: its name, one of NAMES, the number of groups of columns, and its numbers."""
 
     name: str
     groups: int
@@ -37,14 +37,14 @@ class GatedNorm:
         return {"eps": self.eps, "gamma_offset": self.weight_offset}
 
     def matrix(self, t: torch.Tensor) -> torch.Tensor:
-        """Returns a tensor of [..., N] as the formula takes it: with slices for the groups."""
+        """Returns a tensor of [..., N] in the form that the formula takes: each group of columns is a slice."""
         return t if self.groups == 1 else t.reshape(-1, self.groups, t.shape[-1] // self.groups).transpose(0, 1)
 
     def columns(self, weight: torch.Tensor) -> torch.Tensor:
         return weight if self.groups == 1 else weight.reshape(self.groups, -1)
 
     def whole(self, made: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-        """Returns what was made for matrix() of a tensor in that tensor's shape."""
+        """Undoes matrix(): returns a result in the shape of `like`."""
         return made if self.groups == 1 else made.transpose(0, 1).reshape(like.shape)
 
 

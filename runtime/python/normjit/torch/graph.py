@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.compile(model, backend="normjit"): Inductor with a pass over its graphs that puts kernels of formulas in the place
-of row-wise regions."""
+"""torch.compile(model, backend="normjit"): Inductor, with a pass over its graphs that replaces row-wise regions by
+kernels of formulas."""
 from __future__ import annotations
 
 import functools
@@ -22,7 +22,7 @@ from normjit.torch.graph_rotations import Rotations
 from normjit.torch.log import logger
 
 MOST_REPORTED = 1000
-MOST_SEEDS = 3  # other row reductions that plans for a region begin with
+MOST_SEEDS = 3  # other row reductions of a region from which plans are tried
 TAKE = ("faster", "all", "none")
 OPTION = "normjit.take"
 SLOWER = "its predicted time is not lower than that of Inductor's kernels"
@@ -31,7 +31,7 @@ _reported: list[dict[str, Any]] = []
 
 
 class GraphPass(CustomGraphPass):
-    """A pass over Inductor's post-grad graphs, for who has a backend of his own:
+    """A pass over Inductor's post-grad graphs, for use with another backend:
 
         torch.compile(model, options={"post_grad_custom_pre_pass": normjit.torch.GraphPass()})
 
@@ -66,8 +66,8 @@ class GraphPass(CustomGraphPass):
 
 def backend(module: torch.fx.GraphModule, inputs: Any, *, mode: str | None = None,
             options: Mapping[str, Any] | None = None, name: str | None = None) -> Any:
-    """Compiles as torch.compile's own backend does, and takes its modes, options and names. In addition
-    options={"normjit.take": "all"} is GraphPass(take=)."""
+    """Compiles as torch.compile's own backend does, and takes its modes, options and names. In addition,
+    options={"normjit.take": "all"} sets `take` of GraphPass."""
     from torch._inductor.compile_fx import compile_fx
 
     given = dict(options or {})
@@ -82,7 +82,7 @@ def backend(module: torch.fx.GraphModule, inputs: Any, *, mode: str | None = Non
 
 
 def _reset() -> None:
-    """What torch.compiler.reset() calls: forgets the memory of CUDA graphs."""
+    """Called by torch.compiler.reset(): forgets the memory of CUDA graphs."""
     if torch.cuda.is_available():
         from torch._inductor.cudagraph_trees import reset_cudagraph_trees
 
@@ -105,8 +105,8 @@ def graph_report() -> list[dict[str, Any]]:
     seconds   predicted for both
     calls     of such kernels in this process
 
-    Regions of a graph from Inductor's cache were decided by the process that compiled it; of those only the kernels that
-    ran are here."""
+    If a graph comes from Inductor's cache, the process that compiled it decided about its regions; here only those of
+    its kernels that ran are listed."""
     known = {each.get("formula") for each in _reported}
     cached = [{"taken": True, "why": "in a graph from the cache", "formula": spec} for spec in graph_operator.calls
               if spec not in known]
@@ -136,7 +136,7 @@ def _why_not(device: str) -> str | None:
 
 
 def _rewrite(graph: torch.fx.Graph, take: str) -> None:
-    """Puts kernels into a graph. It stays as it was if no region is taken, and after a mistake of this code."""
+    """Puts kernels into a graph. The graph stays as it was if no region is taken, or if this code fails."""
     before, reported = torch.fx.Graph(), len(_reported)
     _copy(graph, before)
     is_changed = False
@@ -152,14 +152,14 @@ def _rewrite(graph: torch.fx.Graph, take: str) -> None:
 
 def _put_back(before: torch.fx.Graph, graph: torch.fx.Graph) -> None:
     for node in graph.nodes:
-        node.args, node.kwargs = (), {}  # in whatever order they were left, none has users
+        node.args, node.kwargs = (), {}  # then no node has users, and they can be erased in any order
     for node in list(graph.nodes):
         graph.erase_node(node)
     _copy(before, graph)
 
 
 def _copy(source: torch.fx.Graph, target: torch.fx.Graph) -> None:
-    """Copies a graph, with what Inductor knows of its nodes, into an empty one."""
+    """Copies a graph, with Inductor's metadata of its nodes, into an empty one."""
     target.output(target.graph_copy(source, {}))
     target.output_node().meta.update(source.output_node().meta)
 
@@ -202,7 +202,7 @@ class _Rewriter:
         if why is None:
             try:
                 plan = self._best_plan(seed, source)
-            except Exception as error:  # a mistake of this code, which the graph must not suffer from
+            except Exception as error:  # a bug of this code must not stop the compilation
                 why = f"{type(error).__name__}: {error}"
                 logger.warning("graph: %s is left to Inductor after a mistake of normjit's: %s", seed.name, why)
             else:
@@ -217,7 +217,7 @@ class _Rewriter:
         return bool(facts["taken"])
 
     def _best_plan(self, seed: Node, source: torch.Tensor) -> _Plan:
-        """Returns the best of the plans that begin with a row reduction, or with others of the same region."""
+        """Returns the best of the plans that start from this row reduction, or from others of the same region."""
         plans = [self._planned(seed, source, split) for split in range(source.dim() - 1)]
         others = [node for node in plans[0].around if is_row_reduction(node) and node not in self.seen]
         for other in others[:MOST_SEEDS]:
@@ -245,7 +245,7 @@ class _Rewriter:
 
 
 class _Plan:
-    """A region, its formula or what prevents one, and its predicted times."""
+    """A region, its formula or the reason why there is none, and its predicted times."""
 
     def __init__(self, region: Region, seed: Node, take: str) -> None:
         self.region, self.take, self.by = region, take, None
@@ -273,8 +273,8 @@ class _Plan:
             self.problem = str(error)
 
     def gain(self) -> tuple[bool, float, int]:
-        """Returns what plans are compared by: whether there is a kernel, and how much it saves, in bytes if all are to be
-        taken and else in seconds."""
+        """Returns the sort key of plans: whether there is a kernel, and how much it saves, in bytes if all regions are
+        to be taken, else in seconds."""
         saved, of = 0.0, self.prediction
         if of is not None:
             saved = of.inductor_bytes - of.normjit_bytes if self.take == "all" else of.inductor_seconds - of.normjit_seconds
@@ -294,7 +294,8 @@ class _Plan:
 
 
 def _makeable(region: Region, seed: Node) -> tuple[Region, graph_formula.Written]:
-    """Returns a region, or the largest part around a row reduction that normjit makes a kernel for, and its formula."""
+    """Returns a region and its formula, or else the largest part around the row reduction `seed` for which normjit can
+    make a kernel, and its formula."""
     def made(part: Region) -> tuple[Region, graph_formula.Written]:
         part, by = graph_formula.fitted(part)
         graph_operator.make(by.spec, part.frame.device)
@@ -318,7 +319,7 @@ def _makeable(region: Region, seed: Node) -> tuple[Region, graph_formula.Written
 
 
 def _refused_by_settings() -> str | None:
-    """Returns why Inductor's settings allow no kernels of others, or None."""
+    """Returns why Inductor's settings do not allow foreign kernels, or None."""
     from torch._inductor.virtualized import V
 
     if config.cpp_wrapper or getattr(V, "aot_compilation", False) is True:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures which share of a copy's bandwidth Inductor's kernels for norms reach here: once for a device, a type and a
-version of torch. The numbers are kept beside Inductor's own cache."""
+"""Measures what share of a copy's bandwidth Inductor's kernels for norms reach on this machine: once for each device,
+type and version of torch. The numbers are kept in the folder of Inductor's cache."""
 from __future__ import annotations
 
 import functools
@@ -21,7 +21,7 @@ from normjit.torch.log import logger
 DTYPES = (torch.float32, torch.bfloat16)
 SHAPES = {"cpu": ((512, 768), (4096, 1024)), "cuda": ((2048, 2048), (8192, 4096))}  # in caches, and more than they hold
 FILE = "normjit_shares.json"
-Shares = list[list[float]]  # for each shape: of kernels without sums over rows, and of those with them
+Shares = list[list[float]]  # for each shape: the share of kernels without sums over rows, then of kernels with them
 
 _shares: dict[str, Shares] = {}
 
@@ -34,14 +34,14 @@ def share_of(device: torch.device, dtype: torch.dtype, with_columns: bool) -> fl
 
 
 def measure(devices: Iterable[torch.device]) -> None:
-    """Measures what is not known yet. Not to be called while Inductor compiles."""
+    """Measures the shares that are not known yet. Must not be called while Inductor compiles."""
     for device in devices:
         for dtype in DTYPES:
             if device.type in SHAPES and _key(device, dtype) not in _known():
                 try:
                     found = [[_share(device, dtype, shape, with_columns) for with_columns in (False, True)]
                              for shape in SHAPES[device.type]]
-                except Exception as error:  # of any part of torch, or for want of memory; the graph may do without
+                except Exception as error:  # torch may fail or run out of memory; the numbers are optional
                     logger.warning("Inductor's kernels could not be measured on %s, and count as perfect: %s", device, error)
                     _shares[_key(device, dtype)] = [[1.0, 1.0]]
                     continue
@@ -50,7 +50,7 @@ def measure(devices: Iterable[torch.device]) -> None:
 
 
 def fingerprint() -> str:
-    """Returns what the numbers are, for the keys of caches."""
+    """Returns the numbers as a text, for the keys of caches."""
     return json.dumps(_known(), sort_keys=True)
 
 
@@ -77,7 +77,7 @@ def _share(device: torch.device, dtype: torch.dtype, shape: tuple[int, int], wit
         tensors.append(torch.ones(rows, 1, device=device))
     seconds = _seconds(_gradients if with_columns else _layer, tensors) - _call(device)
     is_mixed = device.type == "cuda" and getattr(config.triton, "mix_order_reduction", False) and rows >= 4096
-    moved = 3 if with_columns and is_mixed else MOVED[with_columns]  # both kinds of sums may be in one kernel
+    moved = 3 if with_columns and is_mixed else MOVED[with_columns]  # sums along rows and over rows may share a kernel
     size = moved * rows * cols * dtype.itemsize
     return size / max(seconds, 1e-9) / graph_times.bandwidth(device, size)
 

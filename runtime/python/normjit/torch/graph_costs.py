@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Predicts the time of a region. What Inductor's kernels take are the bytes that they move, over the bandwidth that a
-copy of as many bytes reaches on the device, and the share of it that such kernels reach. normjit's kernel is measured."""
+"""Predicts the time of a region. Inductor's kernels are taken to need the bytes that they move, divided by a bandwidth:
+that of a copy of as many bytes on the device, times the share of it that such kernels reach. normjit's kernel is
+measured."""
 from __future__ import annotations
 
 import functools
@@ -15,8 +16,8 @@ from normjit.torch import graph_calibration, graph_formula, graph_nodes as nodes
 from normjit.torch.graph_nodes import FULL, Node, hint, kind_of, value
 from normjit.torch.graph_regions import Region, is_convex, is_row_reduction
 
-MOST_MEASURED = 1 << 28  # bytes of the tensors that a kernel is measured with; more rows take as much longer
-CLEARLY = 0.85  # of Inductor's time: what is measured varies
+MOST_MEASURED = 1 << 28  # bytes of the tensors that a kernel is measured with; for more rows, the time is scaled
+CLEARLY = 0.85  # the share of Inductor's time below which a kernel is taken, because measurements vary
 MOST_NEIGHBOURS = 100
 GPU_KERNEL = 3e-6  # seconds from one kernel of a stream to the next, on any GPU that normjit serves
 CPU_KERNEL = 2e-6  # seconds that Inductor's C++ kernels take to start
@@ -24,7 +25,7 @@ CPU_KERNEL = 2e-6  # seconds that Inductor's C++ kernels take to start
 
 @dataclass(frozen=True)
 class Moved:
-    """The bytes that kernels move, those of sums over rows apart, and the number of kernels."""
+    """The bytes that kernels move, with those for sums over rows counted separately, and the number of kernels."""
 
     rows: int
     columns: int
@@ -75,7 +76,7 @@ def _measured(region: Region, by: graph_formula.Written) -> float:
 
 
 def _like(node: Node, region: Region, rows: int, slices: int) -> torch.Tensor:
-    """Returns a tensor as an input of a region is, of fewer rows and dimensions."""
+    """Makes a tensor like an input of a region, but with fewer rows and dimensions."""
     tensor, axes, cols = value(node), region.inputs[node], region.frame.cols
     assert tensor is not None
     first = (slices,) if region.frame.split else ()
@@ -86,7 +87,7 @@ def _like(node: Node, region: Region, rows: int, slices: int) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Prediction:
-    """Bytes and seconds of the graph around a region: with normjit's kernel, and all by Inductor."""
+    """Bytes and seconds of the graph around a region: with normjit's kernel, and with Inductor's kernels only."""
 
     normjit_bytes: int
     inductor_bytes: int
@@ -119,7 +120,8 @@ class Predictor:
         return self._predict(region, self.on.normjit_seconds(region, by))
 
     def predict_at_best(self, region: Region) -> Prediction:
-        """Returns what a kernel would take that moves its bytes as a copy does: none is made where this is too slow."""
+        """Predicts the time with a kernel that is as fast as a copy of its bytes. If even that is too slow, no kernel
+        is made."""
         return self._predict(region, self.on.copy_seconds(self.moved(region)[0]))
 
     def _predict(self, region: Region, seconds: float) -> Prediction:
@@ -131,7 +133,7 @@ class Predictor:
 
 
 def best_part(region: Region, on: Machine) -> Region:
-    """Returns the part of a region with which the fewest bytes are moved in it and around it."""
+    """Returns the part of a region for which the fewest bytes are moved in all, in the part and around it."""
     if hint(region.frame.rows) is None:
         return region
     predictor = Predictor(region, on)
@@ -148,7 +150,7 @@ def best_part(region: Region, on: Machine) -> Region:
 
 
 def neighbourhood(region: Region) -> set[Node]:
-    """Returns a region with the nodes around it that Inductor would make one kernel of, if the region were its own."""
+    """Returns a region together with the nodes around it that Inductor would fuse with it."""
     members = dict.fromkeys(region.members())
     waiting = [each for node in members for each in (*node.all_input_nodes, *node.users)]
     while waiting and len(members) < len(region.axes) + MOST_NEIGHBOURS:
@@ -161,7 +163,7 @@ def neighbourhood(region: Region) -> set[Node]:
 
 
 def _is_fusable(node: Node, region: Region) -> bool:
-    """True for what Inductor computes in the kernel of its neighbours: element-wise operations, views and sums."""
+    """True for nodes that Inductor can fuse with their neighbours: element-wise operations, views and sums."""
     target: Any = node.target
     if node.op != "call_function" or value(node) is None or node not in region.order:
         return False
@@ -171,8 +173,8 @@ def _is_fusable(node: Node, region: Region) -> bool:
 
 
 def _kernels(inside: set[Node], region: Region, written: set[Node]) -> Moved:
-    """Returns the bytes that Inductor's kernels for these nodes move, and their number: one for each set of connected
-    nodes, and one for all sums over rows that begin with a value of the same shape, which read again what others read."""
+    """Returns the bytes that Inductor's kernels for these nodes move, and the number of kernels: one for each set of
+    connected nodes, and one for all sums over rows, which reads its operands again."""
     columns = [node for node in inside if _is_column_sum(node)]
     rest = inside.difference(columns)
     moved, summed, count, read_by_rows = 0, 0, 0, set()
@@ -181,7 +183,7 @@ def _kernels(inside: set[Node], region: Region, written: set[Node]) -> Moved:
         read = {_base(each) for node in part for each in node.all_input_nodes if each not in part and not _is_free(each)}
         made = {node for node in part if (node in outside_users or any(user in columns for user in node.users)
                                           and not _is_inlined(node)) and not _is_view(node)}
-        if not made:  # views, or what other kernels compute for themselves
+        if not made:  # only views, or values that other kernels compute for themselves
             continue
         moved += sum(map(_bytes, read)) + sum(map(_bytes, made))
         count += 1
@@ -193,7 +195,7 @@ def _kernels(inside: set[Node], region: Region, written: set[Node]) -> Moved:
         if read & read_by_rows and _are_mixed(columns, rest, region):
             read -= read_by_rows
         else:
-            count += 1 if region.frame.device.type == "cpu" else 2  # on a GPU a second kernel adds the parts
+            count += 1 if region.frame.device.type == "cpu" else 2  # on a GPU a second kernel adds the partial sums
         summed = sum(map(_bytes, read)) + sum(map(_bytes, columns))
     return Moved(moved, summed, count)
 
@@ -206,7 +208,7 @@ def _is_column_sum(node: Node) -> bool:
 
 
 def _used_outside(inside: set[Node]) -> set[Node]:
-    """Returns the nodes that others use, by themselves or by views of them."""
+    """Returns the nodes that nodes outside use, directly or through views of them."""
     found: set[Node] = set()
     waiting = [node for node in inside if any(user not in inside for user in node.users)]
     while waiting:
@@ -220,7 +222,8 @@ def _used_outside(inside: set[Node]) -> set[Node]:
 
 
 def _are_mixed(columns: list[Node], rest: set[Node], region: Region) -> bool:
-    """True if Inductor computes sums over rows and along rows in one kernel: its MixOrderReduction.can_fuse()."""
+    """True if Inductor computes sums over rows and along rows in one kernel. Follows Inductor's
+    MixOrderReduction.can_fuse()."""
     triton: Any = torch._inductor.config.triton
     if region.frame.device.type == "cpu" or not getattr(triton, "mix_order_reduction", False):
         return False
@@ -228,7 +231,7 @@ def _are_mixed(columns: list[Node], rest: set[Node], region: Region) -> bool:
     if rows < 4096 or rows * region.frame.cols < 5 << 20 or region.frame.cols > 1 << 14:
         return False
     waiting, seen = list(columns), set()
-    while waiting:  # such sums are computed beside one another, not from one another
+    while waiting:  # such sums must not depend on each other
         for each in waiting.pop().all_input_nodes:
             if each in rest and each not in seen:
                 if is_row_reduction(each):
@@ -239,12 +242,12 @@ def _are_mixed(columns: list[Node], rest: set[Node], region: Region) -> bool:
 
 
 def _is_inlined(node: Node) -> bool:
-    """True if a sum over rows computes its summand itself."""
+    """True if the kernel of a sum over rows computes this operand itself."""
     return kind_of(node) in ("pointwise", "cast", "view")
 
 
 def _leaves(node: Node, inside: set[Node], realised: set[Node]) -> set[Node]:
-    """Returns what a kernel reads to compute a sum over rows."""
+    """Returns the nodes that a kernel reads to compute a sum over rows."""
     found, waiting, seen = set(), list(node.all_input_nodes), set()
     while waiting:
         each = waiting.pop()
@@ -278,12 +281,12 @@ def _is_view(node: Node) -> bool:
 
 
 def _is_free(node: Node) -> bool:
-    """True for what no kernel reads: numbers, and constants that are computed where they are used."""
+    """True for nodes that no kernel has to read: numbers, and constants that are computed where they are used."""
     return value(node) is None or node.target is nodes.Aten.full.default
 
 
 def _base(node: Node) -> Node:
-    """Returns what a view is a view of."""
+    """Returns the node that a view is a view of."""
     while _is_view(node):
         node = node.args[0]  # type: ignore[assignment]
     return node

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes a region of a compiled graph as a formula, and puts the formula's operator in its place."""
+"""Writes a region of a compiled graph as a formula, and replaces the region by the formula's operator."""
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from normjit.torch.graph_regions import SUM, Region
 
 
 class Unsaid(InvalidArgument):
-    """No formula can say what a node computes, or the kernel cannot read or write it as it is."""
+    """Raised for a node that no formula can express, or whose tensor a kernel cannot read or write as it is."""
 
     def __init__(self, node: Node, why: str) -> None:
         super().__init__(f"{node.name}: {why}")
@@ -34,8 +34,8 @@ class Written:
 
 
 def emitted(region: Region) -> list[Node]:
-    """Returns the values that a region must write: those with users outside, except what these can compute for nothing,
-    which are views, casts to larger types, and values of inputs of [N]."""
+    """Returns the values that a region must write: those with users outside. Values that users outside can compute at
+    no cost are left out: views, casts to larger types, and values computed from inputs of [N]."""
     wanted: set[Node] = set()
     waiting = [node for node in region.members() if any(user not in region for user in node.users)]
     seen = set(waiting)
@@ -52,7 +52,7 @@ def emitted(region: Region) -> list[Node]:
 
 
 def stays_outside(region: Region, node: Node) -> bool:
-    """True if users outside a region read a value as they did, from nodes that stay in the graph."""
+    """True if users outside a region go on computing a value from nodes that stay in the graph."""
     kind, axes = kind_of(node), region.axes[node]
     if kind == "view" or axes in (COLUMN, nodes.PER_SLICE):
         return True
@@ -63,7 +63,7 @@ def stays_outside(region: Region, node: Node) -> bool:
 
 
 def fitted(region: Region) -> tuple[Region, Written]:
-    """Returns a region, without nodes at its edges that no formula can say, and its formula."""
+    """Returns a region, without the nodes at its edges that no formula can express, and its formula."""
     while True:
         try:
             return region, written(region)
@@ -79,7 +79,7 @@ def fitted(region: Region) -> tuple[Region, Written]:
 
 
 def fewer_tensors(region: Region, most: int) -> Region:
-    """Returns a region without the nodes at its edges that it must lose to have no more tensors than `most`."""
+    """Removes nodes at a region's edges until it has at most `most` tensors."""
     def count(part: Region) -> int:
         outputs = emitted(part)
         each = [*part.inputs.values(), *(part.axes[node] for node in outputs)]
@@ -96,7 +96,7 @@ def fewer_tensors(region: Region, most: int) -> Region:
 
 
 def written(region: Region) -> Written:
-    """Returns a region as a spec. Raises InvalidArgument for what no spec can say."""
+    """Returns a region as a spec. Raises InvalidArgument if no spec can express it."""
     writer, inputs, outputs = _Writer(region), list(region.inputs), emitted(region)
     if not outputs:
         raise InvalidArgument("nothing of it is used")
@@ -134,14 +134,14 @@ def written(region: Region) -> Written:
 
 
 def _is_given(region: Region, node: Node) -> bool:
-    """True for an input, or a view of it or the same in a larger type."""
+    """True for an input, for a view of one, and for an input cast to a larger type."""
     while node in region and kind_of(node) in ("view", "cast") and stays_outside(region, node):
         node = node.args[0]  # type: ignore[assignment]
     return node not in region
 
 
 def replace(graph: torch.fx.Graph, region: Region, by: Written) -> None:
-    """Puts the operator of a formula in the place of a region. The graph must be sorted afterwards."""
+    """Replaces a region by the operator of a formula. The graph must be sorted afterwards."""
     before = min(region.members(), key=region.order.__getitem__)
     operator: Any = torch.ops.normjit.region.default
     tensors = [value(node) for node in by.inputs]
@@ -191,7 +191,7 @@ def _check_rows(region: Region, node: Node) -> None:
 
 
 def _layout(region: Region, node: Node, inputs: list[Node]) -> str:
-    """Returns where an output has its shape from, as the operator is told."""
+    """Returns the code that tells the operator how to derive an output's shape."""
     tensor, axes = value(node), region.axes[node]
     assert tensor is not None
     if not nodes.is_contiguous(tensor):
@@ -218,7 +218,7 @@ class _Writer:
     def __init__(self, region: Region) -> None:
         self.region, self.frame = region, region.frame
         self.names: dict[Node, str] = {}
-        self.axes: dict[Node, str] = {}  # those in the formula: an expanded row is one value
+        self.axes: dict[Node, str] = {}  # the axes in the formula, where an expanded row is one value
         self.lines: list[str] = []
         for node, axes in region.inputs.items():
             self.axes[node] = axes
@@ -273,7 +273,7 @@ class _Writer:
 
 
 def _joined(axes: list[str]) -> str:
-    """Returns the axes of what is computed from values of these axes."""
+    """Returns the axes of a value that is computed from values of these axes."""
     if FULL in axes or nodes.SHARED in axes or (ROW in axes and len(set(axes)) > 1):
         return FULL
     return axes[0] if len(set(axes)) == 1 else FULL

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the nodes of a compiled graph are in a formula: kinds of operations, and the axes of their values."""
+"""Classifies the nodes of a compiled graph for formulas: kinds of operations, and the axes of values."""
 from __future__ import annotations
 
 import math
@@ -35,7 +35,7 @@ SUMS = {Aten.mean.dim: "row_mean({0})", Aten.sum.dim_IntList: "row_sum({0})", At
 EXTREMES = (Aten.amax.default, Aten.amin.default)
 STATISTICS = (Aten.var_mean.correction, Aten.var.correction)
 FULL, ROW, COLUMN, SCALAR = "M,N", "M", "N", ""
-PER_SLICE, SHARED = "S,N", "shared"  # beside slices: [S,N], and [M,N] that all slices share
+PER_SLICE, SHARED = "S,N", "shared"  # if there are slices: [S,N], and [M,N] that all slices share
 
 
 def value(node: Any) -> torch.Tensor | None:
@@ -45,7 +45,7 @@ def value(node: Any) -> torch.Tensor | None:
 
 
 def equal(size: Any, other: Any) -> bool:
-    """True if sizes are known to be equal. What is not known is not asked for, which would make it a condition of the
+    """True if sizes are known to be equal. An unknown answer is not forced, because that would add a guard to the
     graph."""
     return bool(statically_known_true(size == other))
 
@@ -74,7 +74,8 @@ def is_kind(node: Node, targets: Any) -> bool:
 
 
 def kind_of(node: Node) -> str | None:
-    """Returns what a node is: "pointwise", "cast", "view", "sum", "statistics", "item" of these, or None."""
+    """Returns the kind of a node: "pointwise", "cast", "view", "sum", "statistics", "item" (one result of statistics),
+    or None."""
     if node.op != "call_function":
         return None
     if node.target is operator.getitem:
@@ -110,7 +111,7 @@ def pattern_of(node: Node) -> str | None:
 
 
 def is_by_a_half(node: Node) -> bool:
-    """True for a roll of rows by a half of them."""
+    """True for a roll of rows by half their length."""
     source = value(node.args[0])
     if source is None or len(node.args) < 3:
         return False
@@ -129,7 +130,8 @@ def operands(node: Node) -> list[Any]:
 
 
 def dimensions(node: Node) -> list[int] | None:
-    """Returns the dimensions that a sum goes over, from 0 on; None for all or for what is not known."""
+    """Returns the dimensions that a sum goes over, counted from 0; None if it goes over all, or if they are not
+    known."""
     source = value(node.args[0])
     given = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim")
     if source is None or given is None or not isinstance(given, (int, list, tuple)):
@@ -140,7 +142,7 @@ def dimensions(node: Node) -> list[int] | None:
 
 @dataclass(frozen=True)
 class Frame:
-    """The rows and columns of a region. `split` is the number of first dimensions that are slices; 0: there are none."""
+    """The rows and columns of a region. The first `split` dimensions are slices; 0: there are no slices."""
 
     rows: Any
     cols: int

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.ops.normjit.region: the kernel of a formula that stands for a region of a compiled graph."""
+"""torch.ops.normjit.region: the operator that replaces a region of a compiled graph by the kernel of a formula."""
 from __future__ import annotations
 
 import contextlib
@@ -19,7 +19,7 @@ from normjit.torch import _kernels
 
 TYPES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16", torch.float64: "f64"}
 DTYPE_OF = {name: dtype for dtype, name in TYPES.items()}
-MOST_CALLS = 64  # of one kernel with different shapes whose arguments are kept
+MOST_CALLS = 64  # calls of one kernel, with different shapes, whose arguments are kept
 REPEAT = -1  # NORMJIT_REPEAT_ROW
 
 calls: dict[str, int] = {}  # of each formula in this process
@@ -49,14 +49,14 @@ def region(spec: str, outputs: str, tensors: Sequence[torch.Tensor]) -> list[tor
     made = empty_outputs(spec, outputs, tensors)
     plan = _plan(spec, str(tensors[0].device))
     if not plan.launch([*tensors, *made], _split(outputs)):
-        for each in made:  # without rows only sums over them have elements
+        for each in made:  # without rows, only sums over rows have elements
             each.zero_()
     return made
 
 
 @contextlib.contextmanager
 def uncounted(spec: str) -> Iterator[None]:
-    """Leaves the number of calls as it is."""
+    """Calls inside the with statement are not counted."""
     before = calls.get(spec)
     try:
         yield
@@ -67,10 +67,10 @@ def uncounted(spec: str) -> Iterator[None]:
 
 
 def empty_outputs(spec: str, outputs: str, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Returns tensors for the outputs. A layout is `m` and the number of an input, whose shape it is; `k` for its rows
-    with 1 in place of the columns; `r` without; `c` for columns, and the number of dimensions of 1 before them; `s` for
-    the dimensions of slices and the columns of an input, `t` with 1 between them. A last word gives the number of the
-    first dimensions that are slices."""
+    """Makes tensors for the outputs. A layout is a letter and a number. `m`: the shape of the input of this number;
+    `k`: the same with 1 in place of the columns; `r`: the same without the columns; `s`: its dimensions of slices, then
+    its columns; `t`: the same with a 1 for each dimension between. `c`: the columns, after this number of dimensions of
+    1. A last word gives the number of dimensions, from the first on, that are slices."""
     made = []
     for form, number, dtype in _layouts(outputs):
         if form == "c":
@@ -143,7 +143,7 @@ class _Plan:
         return True
 
     def _call(self, tensors: Sequence[torch.Tensor], split: int) -> _Call:
-        """Returns what is the same for all calls with tensors of these shapes and strides."""
+        """Returns the part of a call that is the same for all tensors of these shapes and strides."""
         arguments, copied = _library.Arguments(), []
         for i, ((number, axes), tensor) in enumerate(zip(self.operands, tensors)):
             first = split if axes.startswith("S") else 0
@@ -169,8 +169,8 @@ class _Plan:
 
 
 class _Call(NamedTuple):
-    """The arguments of a launch without its addresses, the tensors that must be copied, and the workspace's size; None:
-    there are no rows."""
+    """The arguments of a launch without the addresses, the numbers of the tensors that must be copied, and the size of
+    the workspace; None: there are no rows."""
 
     arguments: bytes
     copied: tuple[int, ...]
@@ -178,7 +178,7 @@ class _Call(NamedTuple):
 
 
 def _strides(tensor: torch.Tensor, axes: str, split: int) -> tuple[int, int] | None:
-    """Returns a tensor's strides from slice to slice and from row to row, or None if it needs more than these."""
+    """Returns a tensor's strides from slice to slice and from row to row, or None if these two do not describe it."""
     if axes in ("M", "N", "S,M"):
         return (0, 0) if tensor.is_contiguous() else None
     cols = tensor.shape[-1]
@@ -195,13 +195,14 @@ def _plan(spec: str, device: str) -> _Plan:
 
 
 def make(spec: str, device: torch.device) -> None:
-    """Makes the kernel of a spec now. Raises normjit.Error for what normjit cannot serve."""
+    """Makes the kernel of a spec now. Raises normjit.Error if normjit cannot serve it."""
     _plan(spec, str(device))
 
 
 def collapsed(sizes: Sequence[int], strides: Sequence[int], cols: int,
               are_equal: Callable[[int, int], bool] = operator.eq) -> int | None:
-    """Returns the stride of dimensions seen as one; `cols` if they have one element. None: there is no such stride."""
+    """Returns the single stride that describes these dimensions, `cols` if they have one element, or None if there is
+    none."""
     stride, count = None, 1
     for size, each in zip(reversed(sizes), reversed(strides)):
         if are_equal(size, 1):

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the regions of a compiled graph that one formula can compute: a row reduction and what is connected with it."""
+"""Finds the regions of a compiled graph that one formula can compute: a row reduction and the nodes connected with
+it."""
 from __future__ import annotations
 
 import math
@@ -12,14 +13,15 @@ from normjit.torch import graph_nodes as nodes
 from normjit.torch.graph_nodes import COLUMN, FULL, PER_SLICE, ROW, SCALAR, Frame, Node, kind_of, value
 from normjit.torch.graph_operator import TYPES
 
-SUM = "sum of rows"  # the axes of [N] that sums over rows have: only types and views of them are computed
+SUM = "sum of rows"  # the axes of a sum over rows, an [N] of which a formula computes only casts and views
 MOST_NODES = 400  # of a region
-MOST_FOLLOWERS = 120  # nodes that are looked at for what could be computed as well
-MOST_OPERANDS = 50  # that are added with a node, as they only lead to it
+MOST_FOLLOWERS = 120  # nodes outside a region that are considered for it
+MOST_OPERANDS = 50  # operands added together with a node, because they are used only for it
 
 
 class Region:
-    """Nodes of a graph that one formula computes, with the axes of each value. No path leaves a region and returns."""
+    """Nodes of a graph that one formula computes, with the axes of each value. No path leaves a region and returns to
+    it."""
 
     def __init__(self, frame: Frame, order: dict[Node, int]) -> None:
         self.frame, self.order = frame, order
@@ -33,7 +35,7 @@ class Region:
         return sorted(self.axes, key=self.order.__getitem__)
 
     def grow(self, seed: Node) -> None:
-        """Adds a row reduction and all that can be added to it."""
+        """Adds a row reduction and every node that can join it."""
         if self.add(seed):
             self._grow()
             for node in self._followers():
@@ -50,7 +52,7 @@ class Region:
                     is_growing |= self.add(node)
 
     def add(self, node: Node) -> bool:
-        """Adds a node if a formula can say what it computes, and says so."""
+        """Adds a node if a formula can express it; True if it was added."""
         found = self._axes_of(node)
         if found is None:
             return False
@@ -65,7 +67,8 @@ class Region:
         return False
 
     def _followers(self) -> list[Node]:
-        """Returns nodes outside that are computed from the region's matrices, by way of nodes that formulas can say."""
+        """Returns nodes outside that are computed from the region's matrices, through nodes that formulas can
+        express."""
         sources = [*self.axes, *(node for node, axes in self.inputs.items() if axes == FULL)]
         waiting = dict.fromkeys(user for node in sources for user in node.users if user not in self.axes)
         queue = list(waiting)
@@ -79,8 +82,8 @@ class Region:
         return sorted(waiting, key=self.order.__getitem__)
 
     def _reads_what_is_here(self, node: Node) -> bool:
-        """True for a sum over rows that reads one of the region's matrices, and for what is computed from these alone and
-        must be written: its users are no kernels of the same kind."""
+        """True for a sum over rows that reads one of the region's matrices, and for a matrix that is computed from
+        these alone and must be written anyway, because its users cannot be fused with it."""
         kind = kind_of(node)
         made = value(node.args[0]) if kind == "sum" else value(node) if kind in ("pointwise", "cast") else None
         if made is None or not self.frame.is_full(made.shape) or (kind != "sum" and not self._is_written(node)):
@@ -92,8 +95,8 @@ class Region:
         return all(self._is_written(user) if kind_of(user) == "view" else kind_of(user) is None for user in node.users)
 
     def _leaves(self, node: Node) -> list[Node]:
-        """Returns the matrices that a node is computed from, element by element, that are inputs or in the region already,
-        or that no formula can compute."""
+        """Returns the matrices from which a node is computed element by element: those that are in the region or its
+        inputs already, or that no formula can compute."""
         return [each for each in self._cone(node) if not self._is_between(each)]
 
     def _cone(self, node: Node) -> list[Node]:
@@ -114,7 +117,7 @@ class Region:
         return node not in self.axes and node not in self.inputs and kind_of(node) in ("pointwise", "cast")
 
     def _add_with_operands(self, node: Node) -> None:
-        """Adds a node with those that only lead to it, if that is possible."""
+        """Adds a node and the operands that it needs, all or none."""
         axes, inputs = dict(self.axes), dict(self.inputs)
         needed = [each for each in self._cone(node) if self._is_between(each)]
         for each in sorted([*needed, node], key=self.order.__getitem__):
@@ -124,7 +127,7 @@ class Region:
         self._grow()
 
     def without(self, node: Node) -> Region:
-        """Returns the region without a node that has no user or no operand in it."""
+        """Returns the region without a node at its edge, which has no user or no operand in it."""
         made = Region(self.frame, self.order)
         made.axes, made.inputs = dict(self.axes), dict(self.inputs)
         axes = made.axes.pop(node)
@@ -134,7 +137,7 @@ class Region:
         return made
 
     def removable(self) -> list[Node]:
-        """Returns the nodes at the region's edges, without which it is a region as well."""
+        """Returns the nodes at the region's edges, each of which can be left out."""
         found = []
         for node in self.members():
             has_users = any(user in self.axes for user in node.users)
@@ -145,7 +148,7 @@ class Region:
         return found
 
     def parts_around(self, seed: Node) -> list[Region]:
-        """Returns smaller and smaller parts: what is farthest from a node goes first."""
+        """Returns smaller and smaller parts of the region: the node farthest from `seed` is removed first."""
         distance, waiting = {seed: 0}, [seed]
         for node in waiting:
             for each in (*node.all_input_nodes, *node.users):
@@ -165,7 +168,8 @@ class Region:
         return [node for node in self.members() if is_row_reduction(node)]
 
     def _axes_of(self, node: Node) -> tuple[str, dict[Node, str]] | None:
-        """Returns the axes of a node's value, and those of operands from outside; None if it has no place here."""
+        """Returns the axes of a node's value, and of its operands from outside; None if the node cannot be in the
+        region."""
         kind, made = kind_of(node), value(node)
         if kind is None or (made is None and kind != "statistics"):
             return None
@@ -181,7 +185,7 @@ class Region:
         return self._axes_of_elements(node, made)
 
     def _operand(self, node: Node, wanted: str) -> dict[Node, str] | None:
-        """Returns a node as an input of these axes, or nothing for one in the region; None if it has other axes."""
+        """Returns {node: axes} for a node outside, {} for one in the region; None if it has other axes than wanted."""
         if node in self.axes:
             return {} if self.axes[node] == wanted else None
         made = value(node)
@@ -209,7 +213,7 @@ class Region:
         return None
 
     def _axes_of_view(self, node: Node, made: torch.Tensor) -> tuple[str, dict[Node, str]] | None:
-        """Views of what is computed here; those of inputs are inputs themselves."""
+        """Accepts views of values that the region computes; views of inputs are inputs themselves."""
         source: Any = node.args[0]
         axes, before = self.axes.get(source), value(source)
         if axes is None or before is None:
@@ -250,7 +254,7 @@ class Region:
         return axes, inputs
 
     def _axes_beside(self, node: Node, made: torch.Tensor, inside: set[str]) -> str | None:
-        """Returns the axes of a value that is no matrix: those of its operands or users in the region."""
+        """Returns the axes of a value that is not a matrix: the axes of its operands or users in the region."""
         known = inside | {self.inputs[node]} if node in self.inputs else inside
         if len(known) != 1:
             return None
@@ -270,7 +274,7 @@ def is_row_reduction(node: Node) -> bool:
 
 
 def is_convex(members: Iterable[Node], node: Node, order: dict[Node, int]) -> bool:
-    """True if no path between these nodes and another one leads over nodes that are neither."""
+    """True if no path between `node` and the members passes through other nodes."""
     inside = members if isinstance(members, dict) else set(members)
     first, last = min(map(order.__getitem__, inside)), max(map(order.__getitem__, inside))
     return not (_reaches(node, inside, lambda n: n.all_input_nodes, lambda n: order[n] > first)
@@ -278,7 +282,7 @@ def is_convex(members: Iterable[Node], node: Node, order: dict[Node, int]) -> bo
 
 
 def _reaches(node: Node, inside: Any, following: Callable[[Node], Iterable[Node]], is_near: Callable[[Node], bool]) -> bool:
-    """True if a path from a node leads to one of `inside` over others."""
+    """True if a path from a node to one of `inside` passes through other nodes."""
     waiting = [each for each in following(node) if each not in inside and is_near(each)]
     seen = set(waiting)
     while waiting:

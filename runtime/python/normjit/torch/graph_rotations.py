@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rotations of rows by a half, as rotary embeddings have them: while regions are searched they stand in a graph as roll and
-a product with signs, which formulas can say."""
+"""Rotations of rows by half their length, as in rotary embeddings. While regions are searched, the graph has them as a
+roll times signs, which formulas can express."""
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from normjit.torch.graph_operator import TYPES
 
 
 class Half(NamedTuple):
-    """A half of the columns of a node's value, times a sign."""
+    """The lower or upper half of the columns of a node's value, times a sign."""
 
     of: Node
     is_upper: bool
@@ -31,8 +31,8 @@ class Operation(NamedTuple):
 
 
 class Rolled(NamedTuple):
-    """A rotation as roll and a product with signs, and the operations in whose place they stand, with the value that
-    these rotate."""
+    """A rotation written as a roll and a product with signs, the operations that the two replace, and the value that is
+    rotated."""
 
     roll: Node
     product: Node
@@ -56,7 +56,7 @@ class Rotations:
                 self._replace(node, *halves)
 
     def restore(self) -> None:
-        """Writes those that no region took as they were."""
+        """Restores the rotations that no region took."""
         left = set(self.graph.nodes)
         for rolled in self.rolled:
             if rolled.roll not in left:  # a region has it
@@ -69,7 +69,7 @@ class Rotations:
                 _erase(self.graph, sign, sign)
 
     def _exchange(self, node: Node, made: Callable[[], Node]) -> None:
-        """Puts what is made in the place of a node, if anything uses it."""
+        """Replaces a node by what made() returns, if anything uses the node."""
         if node.users:
             with self.graph.inserting_before(node):
                 node.replace_all_uses_with(made())
@@ -111,7 +111,7 @@ class Rotations:
         return self.signs[key]
 
     def _halves_of(self, node: Node) -> Node:
-        """Returns what a roll by half the columns computes, without a roll."""
+        """Writes a roll by half the columns as two slices that are concatenated."""
         tensor = value(node)
         assert tensor is not None
         last, cols = tensor.dim() - 1, tensor.shape[-1]
@@ -125,7 +125,7 @@ class Rotations:
 
 
 def _operations(node: Node, of: Node) -> list[Operation]:
-    """Returns the operations by which a node is computed from another one, in order."""
+    """Returns the operations that compute a node from another one, in order."""
     found: dict[Node, Operation] = {}
 
     def visit(each: Node) -> None:
@@ -139,7 +139,7 @@ def _operations(node: Node, of: Node) -> list[Operation]:
 
 
 def _rotated(node: Node) -> tuple[Half, Half] | None:
-    """Returns what the lower and the upper half of a value are, if they are the other halves of another one."""
+    """Returns the lower and the upper half of a value, if they are the upper and the lower half of another value."""
     made = value(node)
     if made is None or made.dim() < 2 or made.dtype not in TYPES or not isinstance(made.shape[-1], int) or made.shape[-1] % 2:
         return None
@@ -163,7 +163,7 @@ def _rotated(node: Node) -> tuple[Half, Half] | None:
 
 
 def _half(node: Any) -> Half | None:
-    """Returns what half a node is, if nothing else uses it."""
+    """Returns the half that a node takes of another, if only one node uses it; else None."""
     if not isinstance(node, Node) or len(node.users) != 1:
         return None
     if node.target is Aten.neg.default:
@@ -183,7 +183,7 @@ def _half(node: Any) -> Half | None:
 
 
 def _placed(node: Any) -> tuple[bool, Half] | None:
-    """Returns whether a node is zeros with a half in its upper half, and this half."""
+    """If a node is zeros except for a half of another node, returns whether that is in its upper half, and the half."""
     if not isinstance(node, Node) or node.target is not Aten.slice_scatter.default or len(node.users) != 1:
         return None
     zeros, source, over, begin, end = (*node.args, *(None,) * 3)[:5]
@@ -200,7 +200,7 @@ def _placed(node: Any) -> tuple[bool, Half] | None:
 
 
 def _erase(graph: torch.fx.Graph, node: Node, until: Node) -> None:
-    """Erases a node without users, and what only it used, down to another one."""
+    """Erases a node without users, and the nodes that only it used, as far as the node `until`."""
     operands = [each for each in node.all_input_nodes if each is not until]
     graph.erase_node(node)
     for each in operands:

@@ -11,11 +11,12 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 LEAST_COPIED, MOST_COPIED = 1 << 22, 1 << 26  # bytes of the copies that measure the bandwidth
 GPU_CALLS = 10  # in a CUDA graph
-FEWEST, MOST, ENOUGH = 5, 100, 0.05  # measurements of a call, and the seconds after which there are no more than the fewest
+FEWEST, MOST, ENOUGH = 5, 100, 0.05  # the fewest and most measurements of a call, and the seconds after which no more
+                                     # than the fewest are made
 
 
 def bandwidth(device: torch.device, moved: int) -> float:
-    """Returns the bytes a second of a copy that moves about as many bytes."""
+    """Returns the bytes per second of a copy that moves about this many bytes."""
     size = min(max(moved, LEAST_COPIED), MOST_COPIED)
     return _copied(device, 1 << (size - 1).bit_length())
 
@@ -29,7 +30,7 @@ def _copied(device: torch.device, moved: int) -> float:
 
 
 def seconds(call: Callable[[], object], device: torch.device) -> float:
-    """Returns the shortest time of a call; on a GPU that of its kernels, which the host does not delay."""
+    """Returns the shortest time of a call; on a GPU the time of its kernels, without delays by the host."""
     call()
     return _on_cpu(call) if device.type == "cpu" else _on_gpu(call, device)
 
@@ -44,7 +45,7 @@ def _on_cpu(call: Callable[[], object]) -> float:
 
 
 def _on_gpu(call: Callable[[], object], device: torch.device) -> float:
-    """Times a CUDA graph of calls: models launch their kernels ahead, so what the host takes for a call is hidden."""
+    """Times a CUDA graph of calls, because models launch kernels ahead, which hides the host's time for a call."""
     times: list[float] = []
     with torch.cuda.device(device):
         graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers whose forward Hugging Face's `kernels` gives to the norms of a model: tools/hub_kernel.py writes a folder that
-it loads. Such a layer has no state: `self` is the norm of the model, which has the weight and eps. Its kernels serve
-the forward and the backward pass, and round once, at the store."""
+"""Layers whose forward() Hugging Face's `kernels` gives to the norms of a model. It loads them from a folder that
+tools/hub_kernel.py writes. Such a layer has no state: `self` is the norm of the model, which has the weight and eps.
+Its kernels serve the forward and the backward pass, and round once, at the store."""
 from __future__ import annotations
 
 from typing import Any
@@ -28,7 +28,7 @@ class LayerNorm(torch.nn.Module):
 
 
 class RMSNorm(torch.nn.Module):
-    """The forward of LlamaRMSNorm and what is like it: of the type of weight * x."""
+    """The forward of LlamaRMSNorm and similar norms, whose result has the type of weight * x."""
 
     has_backward = can_torch_compile = True
 
@@ -38,7 +38,7 @@ class RMSNorm(torch.nn.Module):
 
 
 class RMSNormZeroCentered(torch.nn.Module):
-    """The forward of a norm whose weight is added to 1, as Gemma's and Qwen3.5's: of x's type."""
+    """The forward of norms whose weight is added to 1, such as Gemma's and Qwen3.5's. The result has x's type."""
 
     has_backward = can_torch_compile = True
 
@@ -47,7 +47,7 @@ class RMSNormZeroCentered(torch.nn.Module):
 
 
 class RMSNormGated(torch.nn.Module):
-    """The forward of Qwen3NextRMSNormGated: RMSNorm(x) * silu(gate), of x's type."""
+    """The forward of Qwen3NextRMSNormGated: RMSNorm(x) * silu(gate). The result has x's type."""
 
     has_backward = True
     can_torch_compile = False

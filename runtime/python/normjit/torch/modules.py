@@ -121,7 +121,7 @@ def _checked_shape(normalized_shape: Any, main_grad: bool) -> tuple[int, ...]:
 
 
 def checked_dtype(dtype: torch.dtype | None) -> torch.dtype | None:
-    """Returns a type that kernels have, or None; raises InvalidArgument for another."""
+    """Returns the type, or None if it is None; raises InvalidArgument for a type that kernels do not have."""
     if dtype is not None and dtype not in ALL_TYPES:
         raise InvalidArgument(f"dtype: {dtype!r}; allowed: None, {', '.join(map(str, ALL_TYPES))}")
     return dtype

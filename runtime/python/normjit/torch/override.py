@@ -43,8 +43,8 @@ def enable(layer_norm: bool = True, rms_norm: bool = True, devices: Devices = No
 
     Raises normjit.Unavailable with the reason if nothing, or a named device, can be served. Calls that normjit cannot
     serve go to torch's kernel, such as one that needs a new kernel while a CUDA graph is captured; report() counts
-    them. A further call enables what it names in addition. Call it, like disable(), while no thread is in a backward
-    pass: torch reads its table of kernels without a lock."""
+    them. Further calls enable further devices. Call it, like disable(), while no thread is in a backward pass: torch
+    reads its table of kernels without a lock."""
     if threads not in THREADS:
         raise InvalidArgument(f"threads: {threads!r}; allowed: {', '.join(map(repr, THREADS))}")
     kinds = None if devices is None else _kinds(devices)
@@ -84,8 +84,8 @@ def _device(named: object) -> torch.device | None:
 
 
 def _served_with(threads: int, devices: list[str] | None) -> set[str]:
-    """Chooses whose threads, by number, and returns the devices that normjit can serve, which must include all named
-    ones. If it raises, the threads stay as they were."""
+    """Sets the thread policy, given as a number, and returns the devices that normjit can serve, which must include all
+    named ones. If it raises, the threads stay as they were."""
     global _threads
     _kernels.call("choose_threads", threads)  # this decides whether a CPU can be served
     try:

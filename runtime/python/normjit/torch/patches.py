@@ -34,28 +34,30 @@ class Patch:
     verify: bool
     left: collections.Counter = dataclasses.field(default_factory=collections.Counter)
 
-    def __reduce__(self):  # makes a copy start like a new mark, as if it had never been called
+    def __reduce__(self):  # so that a copy starts like a new mark, which was never called
         return Patch, (self.norm, self.gated, self.name, self.forward, self.verify)
 
 
 def patch(model, compiled=False, forward=False, strict=True, verify=False):
     """Gives the norms of a model normjit's backward pass, and returns the model; unpatch() undoes it. The forward
-    pass and the parameters stay the same, bit for bit. It patches modules that compute what LayerNorm or RMSNorm
-    do, with a plain or a zero-centred weight, and whose gradients are the norm's, and RMSNorms whose input or output a
-    function of a gate multiplies, also in groups of columns; found(model) lists them and says why others are not patched. torch.nn.LayerNorm, which enable() serves, is patched only with forward=True,
-    or with compiled=True for torch.compile: then the graph's backward pass contains an operator of normjit
-    instead of Inductor's code.
+    pass and the parameters stay the same, bit for bit. It patches modules that compute what LayerNorm or RMSNorm do,
+    with a plain or a zero-centred weight, and whose gradients are the norm's. It also patches RMSNorms whose input or
+    output is multiplied by a function of a gate, also in groups of columns. found(model) lists these modules and says
+    why others are not patched. torch.nn.LayerNorm, which enable() serves, is patched only with forward=True, or with
+    compiled=True for torch.compile: the graph's backward pass then contains an operator of normjit instead of
+    Inductor's code.
 
     forward=True  in eager mode the forward pass is also a kernel of normjit's, for inputs of the weight's type. It
                   passes over memory once where a module in Python does so many times. It rounds once, when y is
                   stored, so an element may differ from the module's by one step of its type.
-    strict=False  returns a model without a norm that normjit knows unchanged
+    strict=False  a model without a norm that normjit knows is no error; it is returned unchanged
     verify=True   compares the gradients of the first eager backward pass of each norm with those of the module's own
                   code, for the same tensors. If rounding does not explain the difference, backward() raises
                   normjit.Error. It costs the time of the module's own passes, once.
 
-    What an input's shape or type may change in a module's code is tried at the first call with such an input, once for
-    all equal modules, with random values. Calls that are not the norm's are left to the module; report() counts them.
+    A module's code may depend on the shape and type of its input. So it is tried with random values at the first call
+    with a new shape or type, once for all equal modules. Calls that do not compute the norm are left to the module;
+    report() counts them.
 
     Raises normjit.InvalidArgument unless given a torch.nn.Module and, with strict=True, if there is nothing to patch;
     normjit.Unavailable if nothing can be served."""
@@ -128,7 +130,7 @@ class _Patched:
     def __reduce_ex__(self, protocol):
         made = super().__reduce_ex__(protocol)
         if made[0] is not copyreg.__newobj__ or ORIGINAL not in vars(made[1][0]):
-            return made  # made by the module's own class, or derived from the patched one
+            return made  # an instance made by the module's own class, or of a class derived from the patched one
         return (_rebuilt, (class_of(self), *made[1][1:]), *made[2:])
 
     def forward(self, *arguments, **named):

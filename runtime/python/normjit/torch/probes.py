@@ -71,8 +71,8 @@ class _TorchsOwn(TorchDispatchMode):
 
 
 def alone(function, *arguments):
-    """Runs a function in a separate thread, where torch's thread-local state is fresh. Returns or raises what it
-    does."""
+    """Runs a function in a separate thread, where torch's thread-local state is fresh. Returns its result or raises its
+    exception."""
     # Without a GPU, torch 2.10 uses a device guard in the memory of the first thread that traces, even after its end.
     getattr(torch._C, "_ensureCUDADeviceGuardSet", lambda: None)()
     done = []
@@ -213,7 +213,7 @@ def _tried(function, *arguments, **named):
 
 def definition(norm, inputs, dy, weight, bias):
     """Returns, in double, for a Norm and rows of [R,N]: y; the gradients of the inputs, weight and bias; and for each
-    input the size of the terms whose difference its gradient is."""
+    input the size of the terms that are subtracted in its gradient."""
     x, *gates = (t.double() for t in inputs)
     dy, weight = dy.double(), weight.double() + norm.weight_offset
     eps = eps_of(norm.eps, inputs[0].dtype)

@@ -29,7 +29,7 @@ class Found:
     weight_offset: float = None
     reason: str = None  # the reason why it is left alone
     patched: bool = False
-    gated: str = None  # what a norm computes that may be given a gate
+    gated: str = None  # for a norm that may also be called with a gate: what it then computes
 
 
 def check_model(model):
@@ -72,8 +72,8 @@ def _is_unweighted_norm(module):
 
 
 def look_at(name, module, known):
-    """Returns a module's Found, the Norm that it is of x alone, and the one that it is with a gate; None if it is no
-    such norm. `known` caches results by everything that decides them."""
+    """Returns a module's Found, the Norm that it computes from x alone, and the Norm that it computes with a gate; None
+    for either if there is none. `known` caches results by everything that decides them."""
     kind = class_of(module)
     left = _why_left(module)
     if left is not None:
@@ -97,7 +97,7 @@ def look_at(name, module, known):
 
 
 def _recognised(module, kind, has_gate):
-    """Returns the Norm that a module is, or why it is none."""
+    """Returns the Norm that a module computes, or why it computes none."""
     try:
         return probes.alone(trials.recognise, module, kind, has_gate)
     except Refused as refused:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Row-wise functions of torch code as formulas: a function is traced, and the graph written as a formula."""
+"""Makes formulas of row-wise functions in torch code: traces a function and writes its graph as a formula."""
 from __future__ import annotations
 
 import collections
@@ -110,7 +110,7 @@ class _Rowwise:
 
 
 def _constant(value: Any) -> Any:
-    """Returns a number that torch.compile may hold as a symbol as what it is now."""
+    """Returns the current value of a number, which torch.compile may have made a symbol."""
     is_number = isinstance(value, (int, float)) and torch.compiler.is_compiling()
     return torch.fx.experimental.symbolic_shapes.guard_scalar(value) if is_number else value
 
@@ -143,7 +143,8 @@ def _plan(of: _Rowwise, kinds: Any, others: Any, cols: int) -> str:
 
 
 def _told_apart(value: Any) -> Any:
-    """Returns what differs for equal constants that code can tell apart: True, 1 and 1.0, or 0.0 and -0.0."""
+    """Returns a key that differs for constants that are equal but not the same to code: True, 1 and 1.0, or 0.0 and
+    -0.0."""
     if isinstance(value, (tuple, list)):
         return type(value), *map(_told_apart, value)
     return type(value), repr(value) if isinstance(value, (float, complex)) else None
@@ -161,8 +162,9 @@ def _traced(function: Callable[..., Any], kinds: tuple[tuple[str, str, torch.dty
 
 
 def _shapes(dimensions: int, cols: int) -> list[dict[str, tuple[int, ...]]]:
-    """Returns the shapes of tensors by their axes for few rows, for one, and for many. Every dimension before the last
-    has another size in each, and another order of size: code that reads them does not compute the same in all."""
+    """Returns three sets of shapes, by axes: for few rows, for one row, and for many. Every dimension before the last
+    differs among the sets, in size and in its rank by size, so code that reads sizes computes something else in one of
+    them."""
     rows = dimensions - 1
     side = int(MANY_ROWS ** (1 / max(rows, 1)))
     leading = [tuple(range(2, 2 + rows)), (1,) * rows, tuple(range(side + rows, side, -1))]
@@ -204,7 +206,8 @@ def _trace(function: Callable[..., Any], kinds: Any, others: Any, cols: int) -> 
 
 
 class _Given(TorchDispatchMode):
-    """Refuses to compute from tensors with data and those of a trace, which have none, and to read numbers of these."""
+    """Refuses operations that mix a trace's tensors, which have no data, with tensors that have data, or that read
+    numbers of a trace's tensors."""
 
     def __torch_dispatch__(self, operator: Any, kinds: Any, arguments: Any = (), named: Any = None) -> Any:
         if torch.Tag.data_dependent_output in operator.tags or torch.Tag.dynamic_output_shape in operator.tags:
@@ -226,9 +229,9 @@ def _inputs(kinds: Any) -> dict[str, str]:
 
 def _check(function: Callable[..., Any], of_tensors: Callable[..., Any], norm: Norm, kinds: Any,
            shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Refuses a function that computes something else than was traced, as where code asks for devices, and one whose
-    gradients are not those of what it computes, as where code stands under no_grad(). Compares it with its formula, for
-    the first numbers for which all is finite."""
+    """Refuses a function that does not compute what was traced, for example because it asks for devices, and one whose
+    gradients are not those of its values, for example because of no_grad(). Compares the function with its formula, for
+    the first numbers that give only finite results."""
     generator = torch.Generator().manual_seed(0)
     for scales in _scales(len(kinds)):
         wide = [(torch.rand(shapes[axes], generator=generator, dtype=torch.float64) + 0.5) * scale
@@ -254,7 +257,7 @@ def _check(function: Callable[..., Any], of_tensors: Callable[..., Any], norm: N
 
 
 def _scales(count: int) -> Iterator[Sequence[float]]:
-    """Yields factors for numbers of about 1, the same for each tensor at first."""
+    """Yields factors for tensors of numbers around 1: first the same factor for all tensors, then random ones."""
     yield from ((scale,) * count for scale in SCALES)
     choice = random.Random(0)
     yield from (choice.choices(SCALES, k=count) for _ in range(5 * len(SCALES) if count > 1 else 0))

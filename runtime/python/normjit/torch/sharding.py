@@ -5,7 +5,7 @@ import sys
 
 import torch
 
-_known = set()  # contains DTensor once torch knows how our operators are sharded
+_known = set()  # contains DTensor once torch has the sharding rules of our operators
 
 
 def is_dtensor(tensor):
@@ -17,7 +17,7 @@ def is_dtensor(tensor):
 
 
 def prepare_for(tensor):
-    """Tells torch how our operators are sharded when the first tensor comes that may be."""
+    """Gives torch the sharding rules of our operators when the first tensor arrives that may be sharded."""
     if not _known and is_dtensor(tensor):
         _register(type(tensor))
 

@@ -56,8 +56,8 @@ class _Probe:
         return torch.randn(shape, generator=self.generator, device=self.device, dtype=torch.float32)
 
     def inputs(self, *shape, dtypes=(torch.float32,), scales=(1.0, 1.0), needs=(True, True)):
-        """Returns random inputs; `dtypes`, `scales` and `needs` say what x and the gate are, the last one's also the
-        others'. Means of x are not zero."""
+        """Returns random inputs: x, then the gate. `dtypes`, `scales` and `needs` have an entry for each; a missing
+        type is that of the last entry. The means of x are not zero."""
         made = [(self.random(*shape) + shift) * scale for shift, scale in zip((0.5, 0.0)[: 1 + self.has_gate], scales)]
         return [t.to(dtypes[min(i, len(dtypes) - 1)]).requires_grad_(needs[i]) for i, t in enumerate(made)]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors that compute in double whatever their type, to compare what a function computes without its rounding."""
+"""Tensors that compute in double whatever their type, to see what a function computes without its rounding."""
 from __future__ import annotations
 
 from typing import Any
@@ -9,8 +9,8 @@ import torch.utils._pytree as pytree
 
 
 class Unrounded(torch.Tensor):
-    """A tensor that says that it is of a type, and has its numbers in double, as has what torch computes from it. So code
-    that reads types computes what it would of such a type, and its gradients, but for the rounding."""
+    """A tensor that reports some type but holds its numbers in double, as do all tensors computed from it. Code that
+    depends on types takes the same course as for that type, and its values and gradients are free of rounding."""
 
     wide: torch.Tensor
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
@@ -46,7 +46,7 @@ def _rounded(value: Any) -> Any:
 
 
 def in_double(value: Any) -> Any:
-    """Returns the numbers of a tensor in double, double for a type, and anything else as it is."""
+    """Returns a tensor's numbers in double, torch.float64 for a floating-point type, and anything else as it is."""
     if isinstance(value, Unrounded):
         return value.wide
     if isinstance(value, torch.Tensor):

@@ -10,8 +10,8 @@ from normjit.torch import gated
 
 LIMITS = {torch.float32: 1e-4, torch.float64: 1e-5, torch.bfloat16: 3e-2, torch.float16: 1e-2}  # the largest distances
                                                                                                 # in the 2-norm
-TIMES_ITS_OWN = 4  # how many times as far from the gradient in double as the module's gradient normjit's may be
-LARGEST_OF_ITS_OWN = 0.5  # the distance of the module's own gradient in its type that rounding can explain
+TIMES_ITS_OWN = 4  # normjit's gradient may be this many times as far from the gradient in double as the module's own
+LARGEST_OF_ITS_OWN = 0.5  # the largest distance of the module's own gradient, in its type, that rounding can explain
 
 
 def at_backward(mark, module, kind, inputs, y, norm, applied):
@@ -69,7 +69,7 @@ def _leaf(tensor, wide):
 
 
 def _sizes(inputs, dy, weight, norm):
-    """Returns the 2-norms of the terms whose differences and sums the gradients are. Terms are rounded even if
+    """Returns the 2-norms of the terms that are added or subtracted in the gradients. The terms are rounded, even if
     little is left of them."""
     x, *gates = (t.double() for t in inputs.values())
     dy = dy.double()
