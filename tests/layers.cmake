@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# The arrows between the layers, templates <- compiler <- runtime <- tools, read off the #include lines. Run by CTest:
-# cmake -P tests/layers.cmake
+# Checks the dependencies between the layers, templates <- compiler <- runtime <- tools, in the #include lines. Run by
+# CTest: cmake -P tests/layers.cmake
 cmake_minimum_required(VERSION 3.22)
 get_filename_component(root ${CMAKE_CURRENT_LIST_DIR} DIRECTORY)
 
@@ -51,7 +51,8 @@ forbid(runtime "^xbyak|^nvrtc|^llvm|^(tools|tests|templates)/" "the runtime know
 forbid(templates "^normjit/|^cuda|^(cstd|std|type_traits|sys/)" "templates include no CUDA and no host header")
 forbid(tools "^tests/|^doctest" "tools do not know the tests")
 
-# Variables name libraries and code to run: a program with more rights than its caller takes none of them from it.
+# Environment variables name libraries and code to run, so a program with more rights than its caller must not read
+# them.
 file(GLOB_RECURSE files ${root}/compiler/*.cpp ${root}/runtime/*.cpp ${root}/tools/normjit/*.cpp)
 foreach(file IN LISTS files)
   file(STRINGS ${file} lines REGEX "(^|[^_a-z])getenv *\\(")
@@ -60,15 +61,15 @@ foreach(file IN LISTS files)
   endif()
 endforeach()
 
-# Checks the order of the rooms inside a layer: each may include only itself and rooms before it. A room is a folder, or
-# a source directly in the layer's folder. A public header belongs to the room of its source; one without a source is as
-# low as its includes allow. Inside a room, sources must not include each other in a circle, where a source and its
-# header count as one.
+# Checks the order of the parts ("rooms") of a layer: each may include only itself and rooms before it. A room is a
+# folder, or a source directly in the layer's folder. A public header belongs to the room of its source; one without a
+# source is as low as its includes allow. Inside a room, sources must not include each other in a circle, where a source
+# and its header count as one.
 function(order layer)
   set(rooms ${ARGN})
   set(base ${root}/${layer})
   file(GLOB_RECURSE files RELATIVE ${base} ${base}/*.h ${base}/*.def ${base}/*.cpp)
-  list(FILTER files EXCLUDE REGEX "^python/")  # stands above the layer, on its public headers
+  list(FILTER files EXCLUDE REGEX "^python/")  # uses the layer only through its public headers
   set(homeless "")
   foreach(file IN LISTS files)
     set(at ${file})
@@ -194,7 +195,7 @@ foreach(folder IN ITEMS cpu cuda llvm portable x64)
   forbid(compiler/backend/${folder} "^backend/(${others})/" "a back end does not know the others")
 endforeach()
 
-# The same arrows as links: a target's own CMake file names only targets of lower layers.
+# Checks the same dependencies in the links: a target's own CMake file names only targets of lower layers.
 function(forbid_links folder forbidden)
   file(STRINGS ${root}/${folder}/CMakeLists.txt lines REGEX "${forbidden}")
   if(lines)

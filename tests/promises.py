@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every promise of runtime/PROMISES.md names tests that are there: [file below tests/: name of the case]."""
+"""Checks that every promise in runtime/PROMISES.md names existing tests, as [file below tests/: name of the case]."""
 import pathlib
 import re
 import sys

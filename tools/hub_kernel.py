@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""hub_kernel.py FOLDER [--package NORMJIT]: writes normjit as a kernel of Hugging Face's `kernels`, a noarch one of
-torch, whose layers kernelize() puts into models:
+"""hub_kernel.py FOLDER [--package NORMJIT]: writes normjit as a noarch torch kernel for Hugging Face's `kernels`.
+kernelize() then puts its layers into models:
 
     python tools/hub_kernel.py normjit-kernel        # of the normjit that this interpreter imports
     layer = kernels.LocalLayerRepository(pathlib.Path("normjit-kernel"), layer_name="RMSNorm")
     with kernels.use_kernel_mapping({"RMSNorm": {"cuda": layer}}):
         model = kernels.kernelize(model, mode=kernels.Mode.TRAINING)
 
-The folder needs nothing else, also as a repository of the hub: it has a copy of the package, which serves where no
-normjit is installed. The layers are those of normjit/torch/hub.py. A copy has the libraries of one kind of machine."""
+The folder is self-contained, also as a repository of the hub: it has a copy of the package, which is used if no normjit
+is installed. The layers are those of normjit/torch/hub.py. The copy's libraries are for one kind of machine."""
 import argparse
 import importlib.util
 import json

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Makes a wheel that contains only compiled kernels, which the package normjit finds beside itself. The first backward
-pass of a process then waits for no compiler. Make it on a GPU of the kind that it is for, with the same normjit:
+"""Makes a wheel that contains only compiled kernels. The package normjit finds them if the wheel is installed with it,
+and the first backward pass of a process then does not wait for a compiler. Make it on a GPU of the kind that it is for,
+with the same normjit:
 
     tools/kernels_wheel.py specs > specs.txt          # the usual norms of torch; NORMJIT_CAPTURE writes a program's own
     normjit cache fill specs.txt --device cuda:0 --dir warm && normjit cache pack --dir warm -o sm_90.pack

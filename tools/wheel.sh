@@ -59,7 +59,8 @@ $python -m normjit run "layernorm rows=64 cols=1000 x=bf16" --check > /dev/null
 tools/ci/glibc.sh "$($python -c 'import normjit; print(normjit.__path__[0])')"/*.so
 
 if [ -n "$is_foreign" ]; then
-    # Left out is what QEMU has not: programs that a test compiles, forks of a process with threads, terminals.
+    # Leaves out tests that cannot run under QEMU: those that compile programs, fork a process with threads, or use
+    # terminals.
     for test in arrays formulas program; do
         $python -m pytest -q -p no:cacheprovider -k "not forks and not shows_its_messages" \
             runtime/python/tests/${test}_test.py

@@ -10,7 +10,7 @@ import left_out  # noqa: E402
 
 
 def case(name, output, mark=""):
-    """One test of a file of results; mark: the element that says that it was skipped or failed."""
+    """One test in a file of results. mark: the XML element that says that the test was skipped or failed."""
     return f'<testcase name="{name}">{mark}<system-out>{output}</system-out></testcase>'
 
 
@@ -34,7 +34,7 @@ class LeftOut(unittest.TestCase):
         self.assertEqual(line(case("a", "skipped: " + "word " * 50)), "1 skipped in part: 1 " + "word " * 23 + "...")
 
     def test_in_part(self):
-        """doctest's messages and pytest's summary, each reason once for a test."""
+        """Reads doctest's messages and pytest's summary; a test counts once for each reason."""
         self.assertEqual(
             line(case("a", "x_test.cpp:34: MESSAGE: skipped: cuda: no driver\nx_test.cpp:34: MESSAGE: skipped: cuda: no driver"),
                  case("b", "..s\nSKIPPED [2] tests/torch_test.py:237: no GPU\n3 passed, 2 skipped in 0.1s")),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every bad input: one clear line, the exit code of its kind, nothing left behind. Runs the real program.
+"""Every bad input gets one clear line and the exit code of its kind, and leaves nothing behind. Runs the real program.
 
     bad_input_test.py PROGRAM [unittest's arguments]
 """

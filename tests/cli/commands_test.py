@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What help, versions, usage errors and normjit info print. Runs the real program.
+"""Tests the output of help, versions, usage errors and normjit info. Runs the real program.
 
     commands_test.py PROGRAM [unittest's arguments]
 """

@@ -45,7 +45,7 @@ TEST_CASE("processes compile the same as this one, in any order of requests") {
             CHECK(serialise(*artifact) == compiled_here(spec(), schedules[i]));
         }
         CHECK(!compilers->are_gone());
-        // The results of the last problem are still on their way.
+        // The results of the last problem have not arrived yet.
         const Spec other = *parse_spec("rmsnorm rows=512 cols=512");
         for (const std::string& each : schedules) compilers->ask(each);
         compilers->step();

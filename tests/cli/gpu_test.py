@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The program on machines whose GPU, driver or both are missing or unusable; a library without hardware plays the driver.
+"""Runs the program as on machines whose GPU, driver or both are missing or unusable; a library without hardware
+imitates the driver.
 
     FAKE_CUDA_LIBRARY=libnormjit_fake_cuda.so gpu_test.py PROGRAM [unittest's arguments]
 """

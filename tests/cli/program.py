@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of the program share: running it, and tensor files made and read without it."""
+"""Shared by the tests of the program: runs it, and makes and reads tensor files without it."""
 import json
 import os
 import pathlib

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Systems that allow less than usual: no executable memory, few threads, streams that take nothing, privileges.
+"""Runs the program on systems that allow less than usual: no executable memory, few threads, standard streams that
+refuse writes; and as another user's program.
 
     refusing_system_test.py PROGRAM [unittest's arguments]
 """
@@ -135,8 +136,7 @@ class Privileges(Case):
             self.skipTest("the program cannot be run as another user here")
         if "NORMJIT_ISA=nonsense" in result.stderr and "nosuid" in self.mount_of(copy):
             self.skipTest("the folder of the build is mounted nosuid")
-        # A program built with LeakSanitizer finally traces itself, which the system forbids to a process of another
-        # user.
+        # A program with LeakSanitizer traces itself at its end, which the system forbids to a process of another user.
         if "LeakSanitizer has encountered a fatal error" not in result.stderr:
             self.assertEqual(result.returncode, 0, result.stderr)
         self.assertIn("median of", result.stdout)

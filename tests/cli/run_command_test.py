@@ -11,7 +11,7 @@ from program import SAMPLE, Case, f32, normjit, read_tensors, small_problem, ten
 
 
 def layernorm_gradients(x, dy, gamma, mean, rstd):
-    """Takes plain lists of rows, and follows the formula of spec.h."""
+    """Computes the gradients from plain lists of rows, by the formula in spec.h."""
     cols = len(gamma)
     dx, dgamma, dbeta = [], [0.0] * cols, [0.0] * cols
     for x_row, dy_row, m, r in zip(x, dy, mean, rstd):

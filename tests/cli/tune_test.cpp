@@ -46,7 +46,7 @@ double gain_of(const Schedule& schedule) {
 /// Counters that the processes of a test share.
 struct Shared {
     std::atomic<int> trials, starts, opens, finals;
-    double lost[3];  ///< subtracted from every gain: a number for each final, the last for all further ones
+    double lost[3];  ///< subtracted from every gain: one number for each final, and the last one for all further finals
     int copies;
     double warm_gain;  ///< the warm gain of every schedule
     int hangs;         ///< the number of candidates with strip=1 that get no answer
@@ -217,7 +217,7 @@ TEST_CASE("bad candidates affect nothing else; a restart measures nothing again"
     DeviceTuner again(tuner_options(folder), work);
     CHECK(tune(again)->was_done);
     CHECK(count_lines(folder / "records.jsonl") == 1);
-    // Killed before the record was written, in the middle of a journal line: all results are reused.
+    // As if killed in the middle of a journal line, before the record was written: all results are reused.
     std::filesystem::remove(folder / "records.jsonl");
     std::ofstream(folder / "records.jsonl.progress", std::ios::app) << "{\"key\":\"half";
     DeviceTuner resumed(tuner_options(folder), work);

@@ -79,7 +79,7 @@ class Round(Case):
         records = self.folder / "cpu_records.jsonl"
         self.done("tune", self.SPEC, "-o", records, "--candidates", "1", "--seconds", "0.01",
                   env=os.environ | {"NORMJIT_RECORDS": "off"})
-        # A partial for each row: about twice the bytes. The tuner would not take it, whatever the machine.
+        # With a partial for each row, this schedule moves about twice the bytes: no machine's tuner would take it.
         slow = {"schedule": "cpu row_groups=512 row_block=1 strip=1 unroll=1", "gain": 1.5}
         records.write_text(json.dumps(json.loads(records.read_text()) | slow) + "\n")
         done = subprocess.run([SCRIPTS / "tune_round.sh", pathlib.Path(program.PROGRAM).parent, self.folder, "confirm"],

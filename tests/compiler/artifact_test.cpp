@@ -151,7 +151,7 @@ TEST_CASE("row groups of CUDA launches whose teams take few rows each") {
     CudaPath path{.vector_width = 8, .rows_per_block = 4, .rows_per_team = 2, .launches = {}};
     CHECK(path.groups(geometry, 1000, 0) == 125);
     CHECK(path.groups(geometry, 1001, 0) == 126);
-    CHECK(path.groups(geometry, 40, 0) == 8);  // takes as many as run at once, instead of two rows a team
+    CHECK(path.groups(geometry, 40, 0) == 8);  // takes as many groups as run at once, instead of two rows per team
     CHECK(path.groups(geometry, 9, 0) == 3);
     CHECK(path.groups(geometry, 0, 0) == 0);
     CHECK(path.groups(geometry, INT64_MAX, 0) * 16 <= INT32_MAX);  // blocks of a cluster, and teams, can be counted
@@ -271,7 +271,7 @@ TEST_CASE("an artifact is refused if any number of its launches differs") {
         CHECK_MESSAGE(!parse_artifact(serialise(bad)).ok(), name);
         field = before;
     };
-    // Names all members, otherwise it does not compile.
+    // The structured binding must name all members, or this does not compile.
     auto& [vector_width, rows_per_block, rows_per_team, shifted, launches] = bad.cuda_paths[0];
     is_seen(vector_width, "vector_width");
     is_seen(rows_per_block, "rows_per_block");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Specs with formulas: what is refused and where, slices, partners.
+// Specs with formulas: refusals and their places, slices, partner().
 #include "spec/formula.h"
 
 #include "frontend/frontend.h"

@@ -26,7 +26,7 @@ namespace {
 
 constexpr int M = 3, N = 4;
 
-/// Every value as [M,N], broadcast along the axes that it lacks.
+/// A value of a function, broadcast to [M,N].
 using Matrix = std::array<double, M * N>;
 using Inputs = std::map<Tensor, Matrix>;
 
@@ -121,7 +121,7 @@ std::vector<Matrix> evaluate(const ir::Function& function, const Inputs& inputs)
     return values;
 }
 
-/// Returns, for each element of a tensor, the elements of an [M,N] array that stand for it.
+/// Returns, for each element of a tensor, its copies in the broadcast [M,N] array.
 std::vector<std::vector<size_t>> elements_of(Tensor tensor) {
     const Axes axes = info(tensor).axes;
     std::map<size_t, std::vector<size_t>> by_element;
@@ -135,7 +135,7 @@ Spec spec_of_inputs() { return *parse_spec("layernorm pass=forward cols=4 x=f64 
 
 constexpr std::array wanted = {Tensor::x, Tensor::residual, Tensor::rowscale, Tensor::gamma};
 
-/// Compares the derivative of sum(dy * y) by each element of each input with its gradient.
+/// Compares the gradient of every input element with the derivative of sum(dy * y) by that element.
 void check_gradients(test::Random& random, const std::function<Expr(ir::Builder&)>& formula) {
     ir::Builder b(frontend::declare(spec_of_inputs()));
     std::vector<Expr> inputs;
@@ -177,7 +177,7 @@ void check_gradients(test::Random& random, const std::function<Expr(ir::Builder&
     }
 }
 
-/// Applies a function without a kink, of a slope that finite differences follow.
+/// Applies a smooth function, with a slope that finite differences can follow.
 Expr random_function(test::Random& random, Expr a) {
     switch (random.between(0, 9)) {
         case 7:

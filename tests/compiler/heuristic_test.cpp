@@ -56,7 +56,7 @@ bool meet(const Amount& a, const Amount& b) {
     return both(first) || both(std::nextafter(first, 1e308));
 }
 
-/// Returns the lines of a table that a launch of some number of rows and bytes may take.
+/// Returns the lines of a table that can apply to a launch, for any number of rows and bytes.
 std::vector<const CudaAdaptation*> lines_for(const CudaAdaptations& table, const CudaShape& shape) {
     const CudaSchedule schedule = find_in_cuda_table(shape).schedule;
     std::vector<const CudaAdaptation*> lines;

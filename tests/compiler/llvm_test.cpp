@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Code for processors that this machine may not be: checks that need not run it.
+// Checks code for processors that this machine may not have, without running it.
 #include "random_spec.h"
 
 #include "normjit/compile.h"

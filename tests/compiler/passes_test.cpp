@@ -135,7 +135,7 @@ TEST_CASE("every pass keeps what the outputs are, and they are the reference's")
     test::Random random(test::seed());
     for (int64_t i = 0; i < test::rounds(200); ++i) {
         Spec spec = test::random_spec(random, {.max_cols = 40, .max_rows = 6, .slices_percent = 0});
-        // The reference has them in this type. (GCC 12 drops two static_cast<float> of neighbouring doubles.)
+        // The reference has these numbers in this type. (GCC 12 drops two static_cast<float> of neighbouring doubles.)
         for (double* option : {&spec.eps, &spec.gamma_offset}) *option = reference::round_to(spec.compute(), *option);
         const int64_t rows = std::min<int64_t>(test::random_batch(random, spec).rows, 6);
         CAPTURE(to_text(spec));

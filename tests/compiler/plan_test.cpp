@@ -60,7 +60,7 @@ TEST_CASE("parts of columns end where strips and steps do") {
     CHECK(g.cpu.column_ranges == 3);
     CHECK(g.cpu.sweeps == 2);
     CHECK(g.cpu.block_rows == 5);
-    CHECK(g.cpu.sums_bytes == 2 * 3 * 64);  // two means, three parts, one register of rows
+    CHECK(g.cpu.sums_bytes == 2 * 3 * 64);  // two means, three ranges, one register of rows
     CHECK(g.preferred_workspace(9) == g.group_bytes + 2 * g.cpu.sums_bytes);
     CHECK(g.is_split(9, g.preferred_workspace(9)));
     CHECK(!g.is_split(9, g.preferred_workspace(9) - 1));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Refusals and reasons name keys that people can type: every word that looks like a key is one.
+// Refusals and reasons name keys that users can type: every word that looks like a key must be one.
 #include "random_spec.h"
 #include "schedule/cuda_adaptations.h"
 #include "schedule/cuda_table.h"

@@ -113,7 +113,7 @@ template <class T, size_t count>
 std::string enumerators(std::string_view prefix, const T (&all)[count], std::string_view separator = ", ") {
     std::vector<std::string> each;
     for (const T value : all) {
-        CHECK(static_cast<size_t>(value) == each.size());  // the C interface finds it by its place
+        CHECK(static_cast<size_t>(value) == each.size());  // the C interface finds an enumerator by its position
         each.push_back(fmt::format("{}{} = {}", prefix, upper_case(name(value)), each.size()));
     }
     return fmt::format("{}", fmt::join(each, separator));

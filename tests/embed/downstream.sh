@@ -88,7 +88,7 @@ else
 fi
 
 echo "== FetchContent, and a build without LLVM"
-# A folder that stays for the next run. Without optimisation, which would take most of the time.
+# The folder is kept for the next run. Builds without optimisation, which would take most of the time.
 quiet cmake -S "$source/tests/embed/downstream" -B "$build/fetched" -DNORMJIT_SOURCE="$source" \
     -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 -DNORMJIT_LLVM=OFF -DNORMJIT_PCH=ON
 quiet cmake --build "$build/fetched"

@@ -14,7 +14,7 @@ done
 
 compiler=$(sed -n 's/^CMAKE_CXX_COMPILER:[A-Z]*=//p' "$build/CMakeCache.txt")
 program=$build/tests/normjit_torch_program
-# Includes only torch's headers for tensors, which take half a minute as it is.
+# Includes only torch's headers for tensors, because these alone take half a minute to compile.
 if [ ! "$program" -nt "$source/tests/embed/torch.cpp" ] || [ ! "$program" -nt "$source/runtime/include/normjit/torch.h" ]; then
     "$compiler" -std=c++20 -O1 -isystem "$torch/include" -I"$source/runtime/include" "$source/tests/embed/torch.cpp" \
         -L"$build/runtime" -lnormjit_torch -L"$torch/lib" -ltorch_cpu -lc10 -Wl,--unresolved-symbols=ignore-in-shared-libs \

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any spec, schedule and target, drawn from the bytes. Legal ones compile, and others are refused for the same reason;
-// the heuristic's schedule is legal wherever there is a back end; code for this machine gives the reference's gradients
-// on a small shape, and writes nothing else.
+// Draws any spec, schedule and target from the bytes. Legal combinations compile, and compile() refuses others for the
+// reason that legality() gives; the heuristic's schedule is legal wherever there is a back end; code for this machine
+// gives the reference's gradients on a small shape, and writes nothing else.
 #include "normjit/compile.h"
 
 #include "check.h"

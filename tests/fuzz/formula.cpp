@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A line with a spec, then any text as the formula of its portable artifact. What is accepted runs on exactly as much
-// memory as the spec says, writes all outputs, and gives the same bits twice.
+// Reads a line with a spec, then any text as the formula of its portable artifact. An accepted formula runs on exactly
+// the memory that the spec describes, writes all outputs, and gives the same bits when run again.
 #include "backend/portable/program.h"
 #include "fuzz.h"
 
@@ -17,7 +17,7 @@ namespace {
 
 constexpr int64_t rows = 3, most_cols = 200;
 
-/// Blocks of the heap, each as large as its tensor: the sanitizer sees the first byte beyond.
+/// Heap blocks exactly as large as their tensors, so that the sanitizer detects an access to the first byte beyond.
 class Memory {
   public:
     explicit Memory(const Artifact& artifact)

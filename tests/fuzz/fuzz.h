@@ -14,7 +14,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 
 namespace normjit::fuzz {
 
-/// Stops the process, as a sanitizer would: the input is kept, and the line says what is wrong with the answer to it.
+/// Stops the process, as a sanitizer would, so that the fuzzer keeps the input. The printed line says what is wrong
+/// with the answer.
 void require(bool holds, std::string_view what, std::string_view detail = {});
 
 /// Requires an error to be one printable line that starts with `subject`.

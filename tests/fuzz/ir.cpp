@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any text as IR. An accepted one verifies, prints as a text that reads back and prints the same, and still does so
-// after every pass.
+// Reads any text as IR. An accepted function verifies, prints as a text that reads back and prints the same, and still
+// does so after every pass.
 #include "ir/ir.h"
 
 #include "fuzz.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A pack of two artifacts, damaged as the bytes say, as it is and with a footer that matches the damaged index. An
-// opened pack gives each entry, or what is wrong with it.
+// Damages a pack of two artifacts as the bytes say, and opens it with its own footer and with one that matches the
+// damaged index. A pack that opens gives each entry, or says what is wrong with it.
 #include "cache/pack.h"
 
 #include "fuzz.h"

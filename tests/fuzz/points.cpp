@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any text as a file of points. An accepted file prints as one that reads back as the same; a refused one gets one
-// printable line. A heuristic with its points chooses legal schedules, on its device and on others.
+// Reads any text as a file of points. An accepted file prints as a text that reads back as the same file; a refusal is
+// one printable line. A heuristic with its points chooses legal schedules, on its device and on others.
 #include "normjit/points.h"
 
 #include "fuzz.h"

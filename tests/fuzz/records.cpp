@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any text as a file of tuning records. An accepted line prints as one that reads back and prints the same; a file
-// causes at most 21 warnings, and a look-up always returns a legal schedule.
+// Reads any text as a file of tuning records. An accepted line prints as a line that reads back and prints the same. A
+// file causes at most 21 warnings, and a lookup always returns a legal schedule.
 #include "fuzz.h"
 
 #include "normjit/tuning.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Eight bytes with the size of the data, then any text as the header of a safetensors file. An accepted header has
+// Reads eight bytes as the size of the data, then any text as the header of a safetensors file. An accepted header has
 // tensors that cover the data without gap or overlap, each as large as its shape; a refused one gets one line.
 #include "safetensors.h"
 

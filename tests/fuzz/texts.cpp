@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any text as a spec, a schedule and a target. An accepted one prints as a text that reads back as the same value with
-// the same hash; a refused one gets one printable line.
+// Reads any text as a spec, a schedule and a target. An accepted text prints as one that reads back as the same value
+// with the same hash; a refusal is one printable line.
 #include "fuzz.h"
 
 #include "normjit/compile.h"

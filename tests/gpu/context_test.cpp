@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The context that a call works in; it leaves the thread's contexts as they were.
+// Tests in which context a call works, and that it leaves the thread's contexts as they were.
 #include "device/cuda/gpu.h"
 #include "fake_gpu.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a launch passes to the driver: kernels, grids, attributes, arguments; and which path it takes.
+// Checks what a launch passes to the driver (kernels, grids, attributes, arguments) and which path it takes.
 #include "fake_gpu.h"
 
 #include <thread>

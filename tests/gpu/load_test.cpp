@@ -70,13 +70,13 @@ TEST_CASE("an error in any driver call becomes a status, and leaves nothing behi
     FakeCuda& fake = fake_driver();
     const Artifact artifact = fake_artifact(long_rows, long_rows_schedule);
     REQUIRE(fake_engine().load(artifact).ok());
-    // Reading the device, the capture check, loading; not the calls that leave a context or free.
+    // The calls that read the device, check for captures and load; not those that leave a context or free.
     const std::vector<std::string> calls = fake.calls;
     int failures = 0;
     for (size_t i = 0; i < calls.size(); ++i) {
         CAPTURE(calls[i]);
         CAPTURE(i);
-        if (calls[i] == "cuLibraryUnload") break;  // nobody notices later errors, and the code stays
+        if (calls[i] == "cuLibraryUnload") break;  // later errors go unnoticed, and the code stays loaded
         fake.reset();
         fake.failing_call = static_cast<int>(i);
         EngineOptions options;
@@ -204,7 +204,7 @@ TEST_CASE("a driver without libraries loads modules") {
     const auto driver = cuda::open_driver(NORMJIT_FAKE_CUDA_OLD);
     REQUIRE_MESSAGE(driver.ok(), driver.status().message());
     CHECK(!driver->has_libraries());
-    // The old library is a separate one, so it returns its own record.
+    // The old driver is a separate library with a record of its own.
     const auto old = reinterpret_cast<decltype(&normjit_fake_cuda)>(
         dlsym(dlopen(NORMJIT_FAKE_CUDA_OLD, RTLD_NOW | RTLD_NOLOAD), "normjit_fake_cuda"));
     FakeCuda& fake = *old();

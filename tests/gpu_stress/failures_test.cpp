@@ -142,7 +142,7 @@ TEST_CASE("launches that fail or are refused leave the GPU as it was") {
         Arguments wrong = problem.tensors.arguments(nullptr);
         wrong[Tensor::x].data = nullptr;
         CHECK(problem.kernel.launch(wrong).code() == Code::invalid_argument);
-        // A capture broken by a call that is not for graphs: launches into it fail.
+        // A call that graphs do not allow breaks the capture: launches into it then fail.
         const auto broken = stream->capture([&] {
             cuda::DevicePointer memory = 0;
             gpu->driver().cuMemAlloc(&memory, 1 << 20);

@@ -110,7 +110,7 @@ void launch_from_threads(const std::vector<Engine>& engines) {
     CHECK(launches > threads);
 }
 
-/// Captures the launch as a graph in the global mode, which forbids other threads calls that are not for graphs.
+/// Captures the launch as a graph in the global mode, which forbids all threads calls that graphs do not allow.
 Status capture_globally(const cuda::Gpu& gpu, const cuda::WorkStream& stream, const Kernel& kernel,
                         const GpuTensors& tensors) {
     const cuda::Driver& driver = gpu.driver();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every skeleton, for every class of types and every architecture that this machine's NVRTC supports, with the
-// heuristic's schedules, compiles and keeps its data in registers.
+// Compiles every skeleton with the heuristic's schedules, for every class of types and every architecture that this
+// machine's NVRTC supports, and checks that data stays in registers.
 #include "normjit/compile.h"
 
 #include "backend/cuda/nvrtc.h"
@@ -209,9 +209,9 @@ int count(const std::string& text, std::string_view part) {
     return found;
 }
 
-/// Returns the bytes of local memory that a kernel may have. From sm_100 on, NVVM's output differs from process to
+/// Returns how many bytes of local memory a kernel may have. From sm_100 on, NVVM's output differs from process to
 /// process (with the address layout), and ptxas then sometimes spills four words of a kernel that fits otherwise, or
-/// six with NVRTC 13.2. A row that fell out of its registers would be hundreds of bytes.
+/// six with NVRTC 13.2. A row that no longer fits the registers would take hundreds of bytes.
 int tolerated_bytes(int sm) { return sm >= 100 ? 24 : 0; }
 
 /// Checks ptxas's report for each kernel: none may spill or put arrays into local memory.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a profiler receives, recorded by a tool.
+// Checks what a profiler receives, as recorded by a fake tool.
 #include "fake_nvtx.h"
 #include "system/environment.h"
 #include "system/nvtx.h"
@@ -99,7 +99,7 @@ TEST_CASE("tuning is a range around its candidates' ranges") {
     options.tune = TunePolicy::on_miss;
     Events events;
     for (options.tune_seconds = 0.05; events.size() <= 6 && options.tune_seconds < 60; options.tune_seconds *= 4) {
-        const Engine engine = engine_with(options);  // a busy machine may time nothing in so few seconds
+        const Engine engine = engine_with(options);  // on a busy machine, nothing may be timed in so short a time
         told();
         REQUIRE(engine.prepare(*parse_spec("layernorm rows=4 cols=72")).ok());
         events = told();

@@ -42,7 +42,7 @@ BackendChoice random_backend(Random& random) {
     return random.chance(70) ? BackendChoice::llvm : BackendChoice::portable;
 }
 
-/// Returns a machine with fewer instructions, or another back end: their code runs here as well.
+/// Returns a machine with fewer instructions, or with another back end. Code for it runs here as well.
 Target random_subset(Random& random, const Target& machine) {
     if (machine.is_cuda()) return machine;
     Target target = machine;
@@ -100,7 +100,8 @@ Schedule random_cpu_schedule(Random& random, const Spec& spec) {
     return schedule;
 }
 
-/// Returns the heuristic's schedule with a few numbers drawn again: drawing all of them is seldom legal.
+/// Returns the heuristic's schedule with a few numbers drawn anew. If all were drawn, the schedule would seldom be
+/// legal.
 Schedule random_cuda_schedule_near(Random& random, const Schedule& start) {
     Schedule schedule = start, drawn = random_cuda_schedule(random);
     auto& to = std::get<CudaSchedule>(schedule.device);

@@ -32,7 +32,7 @@ struct Case {
 /// seconds.
 Case random_case(Random& random);
 
-/// Draws all of a case but its spec and its rows.
+/// Draws everything in a case except its spec and its rows.
 Case random_case_of(Random& random, const Spec& spec, Batch batch);
 
 /// Draws a case of rows in one slice.
@@ -50,7 +50,8 @@ Schedule random_legal_schedule(Random& random, const Spec& spec, const Target& t
 /// Returns this machine. Its tests are skipped if it has no CPU back end.
 Expected<Target> machine();
 
-/// Returns this machine for each code generator, and for the older processors that it stands for; only itself on a GPU.
+/// Returns this machine with each code generator, and as the older processors that it can imitate. For a GPU, returns
+/// the GPU only.
 std::vector<Target> code_generators();
 
 std::string to_text(const Case& a_case);

@@ -16,7 +16,7 @@ using namespace normjit::test;
 
 namespace {
 
-/// Relative, in the L2 norm. A single sum over 60000 rows has 5e-6.
+/// The largest relative error in the L2 norm. A single sum over 60000 rows has an error of 5e-6.
 constexpr double allowed = 2.1e-7;
 
 Case long_case(Random& random) {

@@ -67,7 +67,7 @@ PerTensor<Numbers> launch_on(const Case& a_case, const Kernel& kernel, const Inp
     return numbers;
 }
 
-/// The gradients that belong to the inputs of the forward pass.
+/// The gradients of the inputs of the forward pass.
 constexpr std::pair<Tensor, Tensor> input_gradients[] = {{Tensor::x, Tensor::dx},
                                                          {Tensor::residual, Tensor::dresidual_in},
                                                          {Tensor::gamma, Tensor::dgamma},

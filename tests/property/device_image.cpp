@@ -21,7 +21,7 @@ namespace {
 constexpr int64_t page = 4096;
 constexpr std::byte guard{0xff};
 
-/// What a thread keeps from one problem to the next.
+/// Memory that a thread keeps from one problem to the next.
 struct Workplace {
     std::shared_ptr<const cuda::Gpu> gpu;
     std::unique_ptr<cuda::WorkStream> stream;

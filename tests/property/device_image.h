@@ -29,7 +29,7 @@ class DeviceImage {
     /// Copies the problem's memory to the GPU.
     explicit DeviceImage(const Problem& problem);
 
-    /// Returns those of the problem, with addresses of the GPU, on a stream of this thread.
+    /// Returns the problem's arguments with addresses on the GPU and a stream of this thread.
     Arguments arguments() const;
 
     /// Waits for the stream and copies everything back. Returns what was overwritten. `failed` if the GPU gave up,

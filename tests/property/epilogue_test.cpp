@@ -49,7 +49,7 @@ Expected<Kernel> changed_kernel(const Case& a_case) {
 }
 
 std::string check_changed(const Case& a_case, int64_t& compared) {
-    // A failing case that is reduced may lose them.
+    // A case that is being reduced may have lost them.
     if (!a_case.spec.has(Tensor::dgamma) || !a_case.spec.reads(Tensor::gamma)) return {};
     const auto kernel = changed_kernel(a_case);
     // Its schedule was drawn for the spec's own formula, so registers may not suffice for this one.

@@ -30,7 +30,7 @@ Case made_exact(Random& random, Case drawn) {
     }
     if (drawn.spec.stats == Stats::recompute) drawn.spec.eps = 0;
     drawn.schedule = random_legal_schedule(random, drawn.spec, drawn.target);
-    // Columns cancel with the gamma of their own slice.
+    // With a gamma per slice, dy needs rows of its own: columns cancel only with the gamma of their slice.
     while (drawn.spec.is_per_slice(Tensor::gamma) && make_layout(drawn).places[Tensor::dy].stride == 0)
         drawn.layout = random.bits() >> 1;
     return drawn;

@@ -12,8 +12,8 @@ using namespace normjit::test;
 
 namespace {
 
-/// Draws a case of a formula. Formulas without a gradient that can be derived are drawn again, as are those with more
-/// values than portable code holds.
+/// Draws a case of a formula. Formulas whose gradient cannot be derived are drawn again, as are those with more values
+/// than portable code can hold.
 Case formula_case(Random& random) {
     for (;;) {
         const auto spec = random_formula_spec(random);
@@ -62,7 +62,8 @@ Case crowded_case(Random& random) {
     return random_case_of(random, *spec, random_batch(random, *spec));
 }
 
-/// Draws the gradient of a formula through the largest of each row, of what a sweep may compute in one way or another.
+/// Draws the gradient of a formula through the largest element of each row, for expressions that different sweeps might
+/// compute with different bits.
 Case largest_case(Random& random) {
     const std::string of = random.pick({"gamma * 1.7 + s", "abs(gamma * gamma - s)", "x * 1.3 + s + gamma",
                                         "silu(gamma * 1.3) + (x + s) / (abs(gamma) + 0.5)", "gamma * s + s * s - x"});

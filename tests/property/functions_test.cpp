@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Each element-wise op of the IR in compiled code, against long double: how many ulp it is off, what it makes of NaN,
-// infinities and zeros, and that all code generators for CPUs make the same bits.
+// Compares each element-wise op of the IR in compiled code with long double: errors in ulp, results for NaN, infinities
+// and zeros, and that all code generators for CPUs give the same bits.
 #include "backend/backend.h"
 #include "check.h"
 #include "device_image.h"
@@ -37,7 +37,7 @@ Real sigmoid(Real x) { return 1 / (1 + std::exp(-x)); }
 Real gelu_argument(Real x) { return std::sqrt(8 / std::acos(-1.0L)) * (x + 0.044715L * x * x * x); }
 Real compare(Real a, Real b) { return a > b ? 1 : a < b ? -1 : a == b ? 0 : a + b; }
 
-/// An error of the argument of exp is an error of its value, as many times larger as the argument is.
+/// A relative error in the argument of exp becomes a relative error of its value, multiplied by the argument.
 Real gelu_condition(Real x) { return std::isfinite(x) ? 4 * std::fabs(gelu_argument(x)) : 0; }
 
 Real round_e8m0(Real x) {

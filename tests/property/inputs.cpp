@@ -42,7 +42,8 @@ class Generator {
     explicit Generator(const Case& a_case) : case_(a_case), spec_(a_case.spec), random_(a_case.data) {}
 
     Inputs run() {
-        // The reference's bound for formulas does not cover factors in another order where a product of some underflows.
+        // The reference's bound for formulas does not cover a product whose factors are taken in another order, if a
+        // partial product underflows.
         const bool is_nasty = !spec_.formula && random_.chance(20);
         for (Tensor tensor : all_tensors) {
             if (spec_.depends_on(tensor)) is_nasty ? fill_nasty(tensor) : fill_usual(tensor);

@@ -10,10 +10,10 @@
 
 namespace normjit::test {
 
-/// By tensor, with packed rows; empty for tensors that a launch does not read. Most cases resemble training: x and dy
-/// normal with outliers and with means and scales of all sizes, gamma near 1 with some zeros, statistics as a forward
-/// pass saves them. One in five is nasty: exponents over the whole range, zeros of both signs, denormals, constant
-/// rows.
+/// The elements of each input, with packed rows; empty for tensors that a launch does not read. Most cases resemble
+/// training: x and dy normal with outliers and with means and scales of all sizes, gamma near 1 with some zeros,
+/// statistics as a forward pass saves them. One in five is nasty: exponents over the whole range, zeros of both signs,
+/// denormals, constant rows.
 using Inputs = PerTensor<std::vector<double>>;
 Inputs random_inputs(const Case& a_case);
 

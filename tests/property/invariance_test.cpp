@@ -32,7 +32,7 @@ Case random_invariant_case(Random& random) {
     return drawn;
 }
 
-/// Some rows of one of its slices in a separate launch, by a kernel for any number of rows and slices or for these.
+/// Launches some rows of one slice separately, with a kernel for any number of rows and slices, or for these numbers.
 struct Part {
     int64_t begin, rows;
     bool is_fixed;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a launch takes of its caller's stack, which may be small.
+// Limits how much a launch takes of its caller's stack, which may be small.
 #include "check.h"
 #include "process.h"
 

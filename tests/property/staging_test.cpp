@@ -22,7 +22,7 @@ void move_result(Layout& layout, Random& random, const Spec& spec) {
     place.shift = random.between(0, 2 * line);
     place.stride = random.chance(40) ? spec.cols : spec.cols + random.between(1, 2 * line);
     if (random.chance(50)) {
-        place.edge = GuardedMemory::Edge::front;  // the front of a page, so that it starts on a line
+        place.edge = GuardedMemory::Edge::front;  // the start of a page, and so of a cache line
         place.shift -= place.shift % line;
         place.stride = (place.stride + line - 1) / line * line;
     }

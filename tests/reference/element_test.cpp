@@ -53,7 +53,7 @@ TEST_CASE("every 16-bit value round trips, and midpoints of neighbours round to 
                 }
                 wrong += bits_of(type, signed_number) != (bits | sign);
                 if (std::isinf(number)) continue;
-                // After the largest value, the next one would be where infinity is.
+                // The value after the largest would have the code of infinity.
                 const double next = number == largest(type) ? number + spacing(type, number) : value_of(type, bits + 1);
                 const double middle = (signed_number + (sign ? -next : next)) / 2;
                 const uint32_t even = (bits % 2 == 0 ? bits : bits + 1) | sign;

@@ -10,7 +10,7 @@ namespace normjit::test {
 /// Allocations of all threads so far.
 extern std::atomic<int64_t> allocations;
 
-/// While it lives, `count` more allocations of this thread work, the one after them fails, and later ones work.
+/// While it lives, `count` more allocations of this thread succeed, the next one fails, and later ones succeed.
 class FailingAllocation {
   public:
     explicit FailingAllocation(int64_t count);

@@ -169,7 +169,7 @@ TEST_CASE("outputs overlap nothing") {
         for (Tensor other : all_tensors) {
             Launch launch;
             if (other == output || !launch.artifact.spec.has(other)) continue;
-            // The last element of one tensor on the first of the other, and the other way round.
+            // The last element of one tensor overlaps the first of the other, and vice versa.
             const int64_t last = 4 * (info(other).axes.is_matrix()    ? rows * cols - 1
                                       : info(other).axes.is_columns() ? cols - 1
                                                                       : rows - 1);
@@ -270,7 +270,7 @@ TEST_CASE("slice strides") {
     CHECK(starts(launch.error(), "launch: gamma: slice_stride is 5; the tensor has no row per slice"));
     Launch one = sliced("layernorm cols=5 slices=1");
     one.arguments.slices = 1;
-    one.arguments[Tensor::gamma].slice_stride = 5;  // as a host gives it for any number of slices
+    one.arguments[Tensor::gamma].slice_stride = 5;  // as callers give it for any number of slices
     CHECK(one.error() == "");
     launch = sliced();
     launch.arguments[Tensor::dx].slice_stride = 14;  // 3 rows of 5 take 15

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// normjit.h as C code uses it. tests/embed/example.c is a C program that does.
+// Uses normjit.h as C code does. tests/embed/example.c is a C program.
 #include "c_abi/convert.h"
 #include "c_objects.h"
 #include "temporary_folder.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a C program asks about a formula.
+// The functions of normjit.h that tell a program about a formula.
 #include "c_objects.h"
 
 #include <string>

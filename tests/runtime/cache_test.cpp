@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Folders of the kernel cache: anything wrong with them is a miss.
+// Folders of the kernel cache: any damage is a miss.
 #include "cache/folder.h"
 #include "made_artifact.h"
 #include "temporary_folder.h"
@@ -21,7 +21,7 @@ using namespace normjit::test;
 
 namespace {
 
-/// Returns its only file, to be damaged and repaired by hand.
+/// Returns the folder's only file, for tests that damage it.
 std::string only_path(const Folder& folder) {
     const auto files = *folder.files();
     REQUIRE(files.size() == 1);

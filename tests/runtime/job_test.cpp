@@ -33,8 +33,8 @@ class OwnedJob {
     Job& job_;
 };
 
-/// Phases in which every task adds up what all tasks of the previous phase wrote. The sum is right only if all of them
-/// had written.
+/// Phases in which every task adds the numbers that all tasks of the previous phase wrote. The sum is right only if all
+/// of those tasks had ended.
 class Sums {
   public:
     Sums(int64_t tasks, int64_t phases) : tasks_(tasks), sums_(static_cast<size_t>((1 + phases) * tasks), 1) {
@@ -87,7 +87,8 @@ bool sleeps(pid_t thread) {
 TEST_CASE("a phase begins when the one before is over, whoever runs its tasks") {
     for (const int64_t tasks : {1, 2, 3, 7}) {
         for (const int seats : {1, 2, 3, 7}) {
-            for (const int shares : {1, 2, seats}) {  // more threads than shares have some in common
+            for (const int shares : {1, 2, seats}) {  // with more threads than shares, some threads have a share in
+                                                      // common
                 Sums sums(tasks, 300);
                 OwnedJob job(shares);
                 job->begin(sums.phases());
@@ -182,7 +183,7 @@ TEST_CASE("a thread sleeps that waits for a task of another one") {
             waiter = gettid();
             return;
         }
-        // Stopped, as if by another program on its CPU.
+        // The thread is stopped, as if another program had its CPU.
         other = std::thread([&] { job->take_part(1, 2); });
         const auto end = std::chrono::steady_clock::now() + until_hung;
         while (!slept && std::chrono::steady_clock::now() < end) {

@@ -20,7 +20,7 @@ using normjit::test::allocations;
 
 namespace {
 
-/// x, dy, gamma and statistics of ones, and room for the gradients.
+/// Tensors of a launch: x, dy, gamma and statistics are filled with ones, gradients have memory.
 class Tensors {
   public:
     Tensors(const Kernel& kernel, int64_t rows)
@@ -61,7 +61,7 @@ std::optional<Kernel> make_kernel(const char* spec) {
     return *engine->load(*artifact);
 }
 
-/// A parallel_for that counts what it is given and runs it in sequence.
+/// A parallel_for that counts its calls and tasks, and runs the tasks in sequence.
 struct Caller {
     static constexpr int threads = 3;
     int jobs = 0;
@@ -239,7 +239,7 @@ TEST_CASE("thread groups split rows and columns") {
         Caller caller;
         const auto kernel =
             caller.kernel("rmsnorm cols=50000 x=f32", (schedule + (overlaps ? " overlap=1" : "")).c_str());
-        if (!kernel && overlaps) continue;  // a host whose code does not overlap sweeps
+        if (!kernel && overlaps) continue;  // on this host the code does not overlap sweeps
         REQUIRE(kernel);
         const Tensors some(*kernel, 9), two(*kernel, 2);
         CHECK(kernel->launch(some.arguments).ok());

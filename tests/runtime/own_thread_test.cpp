@@ -18,7 +18,7 @@ using normjit::cpu::ThreadPool;
 
 namespace {
 
-/// Gives the threads that are started while it lives small stacks.
+/// While it lives, new threads get small stacks by default.
 class SmallStacks {
   public:
     SmallStacks() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Packs of the kernel cache: anything wrong with them is a miss.
+// Packs of the kernel cache: any damage is a miss.
 #include "cache/pack.h"
 
 #include "cache/folder.h"
@@ -56,7 +56,7 @@ TEST_CASE("every byte of a pack flipped or cut off: an error or the right entry"
     const std::vector<Artifact> entries = {made("rmsnorm cols=8 out=dx"), made("rmsnorm cols=9 out=dgamma")};
     REQUIRE(write_pack(path, entries).ok());
     const std::string good = read_text(path);
-    // True if the damage is noticed; an entry that is found is right in any case.
+    // True if the damage is noticed. Checks that an entry which is found is correct in any case.
     const auto notices = [&] {
         const auto pack = Pack::open(path);
         if (!pack.ok()) return true;

@@ -18,7 +18,7 @@ using normjit::cpu::populate_pages;
 
 namespace {
 
-/// Pages that nobody has written to, between two inaccessible ones.
+/// Pages that were never written to, between two inaccessible ones.
 class FreshMemory {
   public:
     explicit FreshMemory(int64_t pages) : bytes_(pages * page) {

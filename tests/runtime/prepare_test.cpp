@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an engine remembers. tests/property shows that its kernels compute the right results.
+// Tests what an engine remembers. tests/property shows that its kernels compute the right results.
 #include "allocation.h"
 #include "cache/kernel_table.h"
 #include "fake_device.h"
@@ -289,7 +289,7 @@ TEST_CASE("a thread that is cancelled while it prepares goes on until it leaves"
     CHECK(mine.engine.prepare(spec(30)).ok());
 }
 
-#ifdef __SANITIZE_THREAD__  // ThreadSanitizer lets no child of a process with threads start another thread
+#ifdef __SANITIZE_THREAD__  // under ThreadSanitizer, a child of a process with threads cannot start threads
 constexpr bool children_have_threads = false;
 #else
 constexpr bool children_have_threads = true;

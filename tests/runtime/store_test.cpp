@@ -65,7 +65,7 @@ class TestEngine {
 
   public:
     const std::shared_ptr<FakeDevice> device;
-    const Engine engine;  // the last member: it talks to the others
+    const Engine engine;  // the last member, because it uses the others
 };
 
 CacheOptions in(const std::string& folder) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What programs and texts of earlier versions rely on. Lines here are only added: one that has to change breaks them.
+// The behaviour that programs and texts of earlier versions rely on. Lines are only ever added here: a line that has to
+// change means that earlier programs break.
 #include "c_objects.h"
 
 #include "normjit/normjit.h"
@@ -16,7 +17,7 @@ using namespace normjit::test;
 
 namespace {
 
-/// normjit_spec as it was before formulas, and what stood behind it in the program's memory.
+/// normjit_spec as it was before formulas, followed by other memory of the program.
 struct ShortSpec {
     alignas(normjit_spec) std::array<unsigned char, sizeof(normjit_spec)> bytes;
 
@@ -151,7 +152,7 @@ TEST_CASE("the text of a spec says all") {
 
 TEST_CASE("texts of specs keep their meaning") {
     static constexpr const char* texts[][2] = {
-        // A text, and the shortest one with its meaning; "": itself.
+        // A text, and the shortest text with the same meaning; "": the text itself.
         {"layernorm cols=4096 x=bf16 gamma=f32 out=dx,dgamma,dbeta", "layernorm cols=4096 x=bf16 gamma=f32"},
         {"rmsnorm rows=7 cols=9 x=f64 out=dgamma", ""},
         {"rmsnorm cols=3 stats=recompute eps=0.25 gamma_offset=1", ""},

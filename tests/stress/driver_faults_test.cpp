@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every call of the CUDA driver and of NVRTC fails, one after the other, on fakes of both: an error says so, nothing
-// stays loaded or current, and the next prepare and launch work.
+// Makes each call of the CUDA driver and of NVRTC fail in turn, with fakes of both: an error reports it, nothing stays
+// loaded or current, and the next prepare and launch work.
 #include "fake_gpu.h"
 #include "fake_nvrtc.h"
 #include "stress.h"
@@ -23,7 +23,7 @@ namespace {
 /// Set before anything asks for NVRTC.
 [[maybe_unused]] const bool hooked = setenv("NORMJIT_NVRTC_PATH", NORMJIT_FAKE_NVRTC, 1) == 0;
 
-/// Returns the process's first attempt to use NVRTC, which cannot tell its version.
+/// Returns the result of the process's first attempt to use NVRTC, whose version function fails in this attempt.
 const Status& first_look() {
     static const Status status = [] {
         normjit_fake_nvrtc()->failing_call = 0;

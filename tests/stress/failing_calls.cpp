@@ -26,7 +26,7 @@ struct State {
 };
 thread_local State state;
 
-/// True if the call that begins must fail; the name of the first one is kept.
+/// True if the call that begins must fail. Keeps the name of the first such call.
 bool is_hit(const char* name) {
     if (!state.is_armed) return false;
     ++state.calls;
@@ -37,7 +37,7 @@ bool is_hit(const char* name) {
     return true;
 }
 
-/// True if it fails; the call works if the fault is over, or does not apply to it.
+/// True if the call fails. It succeeds if the fault is over or does not apply to it.
 bool fails(const char* name) {
     if (!is_hit(name) || state.how == FailingCall::How::cut) return false;
     if (state.how == FailingCall::How::kill) raise(SIGKILL);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Guard pages round every operand and the workspace, odd shapes and strides, on every instruction set of this machine,
-// through the C interface: right gradients, nothing else read or written.
+// Launches through the C interface with guard pages around every operand and the workspace, with odd shapes and
+// strides, on every instruction set of this machine: gradients are right, and nothing else is read or written.
 #include "c_problem.h"
 #include "check.h"
 #include "crash_report.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every system call of normjit fails, one after the other: the gradients are right or the error is clear, cached
-// entries are right, nothing leaks, and the next call works.
+// Makes each system call of normjit fail in turn: the gradients are right or the error is clear, cached entries are
+// right, nothing leaks, and the next call works.
 #include "cache/folder.h"
 #include "cache/pack.h"
 #include "failing_calls.h"
@@ -35,7 +35,7 @@ constexpr Fault all_faults[] = {
     {How::once, EIO},    {How::from_on, ENOSPC}, {How::cut, 0},       {How::once, EINTR},     {How::once, EMFILE},
     {How::once, ENOSPC}, {How::once, EACCES},    {How::from_on, EIO}, {How::from_on, EMFILE}, {How::from_on, EACCES}};
 
-/// Returns fewer if each takes ten times as long.
+/// Returns fewer of them in builds where each takes ten times as long.
 std::span<const Fault> faults() {
     const std::span<const Fault> all(all_faults);
     return keeps_freed_memory() && !is_long() ? all.first(3) : all;
@@ -58,7 +58,8 @@ struct Points {
     }
 };
 
-/// Calls work(fault, point) for every existing point. It sets the fault itself and returns whether it was reached.
+/// Calls work(fault, point) for every point that exists. `work` sets the fault itself and returns whether the point was
+/// reached.
 void at_every_point(Points& points, const std::function<bool(const Fault&, int64_t)>& work,
                     std::span<const Fault> kinds = faults()) {
     for (const Fault& fault : kinds) {

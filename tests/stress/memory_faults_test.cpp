@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every operator new of a compile, a prepare and a tuning fails, one after the other: a status or std::bad_alloc
-// reports it, and the next call works. A launch allocates nothing (runtime.kernel).
+// Makes each operator new of a compile, a prepare and a tuning fail in turn: a status or std::bad_alloc reports it, and
+// the next call works. A launch allocates nothing (runtime.kernel).
 #include "allocation.h"
 #include "c_objects.h"
 #include "fake_device.h"
@@ -114,7 +114,8 @@ TEST_CASE("memory runs out while schedules are measured") {
     options.tune = TunePolicy::on_miss;
     options.tune_seconds = 0.001;
     const Engine engine = make_engine(device, options);
-    // The number of candidates that fit the time, and so of points, depends on the machine.
+    // The number of candidates that fit the time depends on the machine, and so does the number of points where an
+    // allocation can fail.
     int64_t thrown = 0;
     for (int64_t point = 0; point < 4000; point += 7) {
         const Spec wanted = spec(1 + point);

@@ -20,7 +20,7 @@ namespace normjit::test {
 
 /// Returns how long a test without its own end runs: the environment variable NORMJIT_STRESS_SECONDS, or `usual`.
 double stress_seconds(double usual = 2);
-/// True if that is a minute or more: then tests use the numbers that are promised.
+/// True if that is a minute or more. Tests then use the numbers that the project promises.
 bool is_long();
 
 /// True for stress_seconds() after its construction.

@@ -56,7 +56,7 @@ inline KernelHandle prepared(const EngineHandle& engine, const char* text) {
     return KernelHandle(kernel);
 }
 
-/// Ones in, sums out: rmsnorm with rstd = 1, whose dgamma is the number of rows.
+/// A launch on ones: rmsnorm with rstd = 1, whose dgamma is the number of rows.
 struct Ones {
     explicit Ones(int64_t rows, int64_t cols)
         : matrix(static_cast<size_t>(rows * cols), 1.0f),

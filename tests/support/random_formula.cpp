@@ -35,7 +35,7 @@ class FormulaText {
             columns_.emplace_back("gamma");
         }
         for (int64_t i = random_.between(1, 5); i > 0; --i) line();
-        // Something of x, in a range that 16-bit types have.
+        // An expression of x whose values are in the range of 16-bit types.
         const std::string last = matrices_.back();
         const std::string scaled = fmt::format("{} * rsqrt(row_mean({} * {}) + 0.5)", last, last, last);
         body_ += fmt::format("y = {}{}", scaled, has_scale && random_.chance(70) ? " * gamma" : "");

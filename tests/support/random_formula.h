@@ -11,8 +11,7 @@ namespace normjit::test {
 /// Draws a formula of some named values: sums, products, row means and roots of matrices, rows and columns.
 std::string random_formula(Random& random);
 
-/// Draws a spec of a random formula or of one of the library. Not all formulas have a gradient that can be derived:
-/// then the error says so.
+/// Draws a spec of a random formula or of one in the library. If its gradient cannot be derived, the error says so.
 Expected<Spec> random_formula_spec(Random& random, const SpecLimits& limits = {});
 
 }  // namespace normjit::test

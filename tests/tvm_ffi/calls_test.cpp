@@ -100,7 +100,7 @@ Any text(const char* of) {
 Any on(Device device) { return {Kind::device, 0, {.device = device}}; }
 Any tensor(Tensor& of) { return {Kind::tensor_pointer, 0, {.pointer = &of}}; }
 
-/// A kernel's function, and tensors of 64 rows for it on a GPU.
+/// The function of a kernel, and tensors of 64 rows on a GPU for it.
 struct Problem {
     int64_t matrix_shape[2] = {64, 1024}, column_shape[1] = {1024};
     std::vector<Tensor> tensors;

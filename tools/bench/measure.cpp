@@ -13,7 +13,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 /// How long to work before each sample, so that threads that slept wake up and caches get their data back. Longer work
-/// makes no difference.
+/// changes nothing.
 constexpr double settling = 100e-6;
 
 template <class F>

@@ -136,7 +136,8 @@ void stream(Team& team, const Traffic& traffic, const StreamMethod& method) {
     const int64_t steps = narrowest / line;
     static const Pass pass = fastest_pass();
     if (method.one_thread) return pass(share_of(traffic, narrowest, 0, steps), method);
-    // Free threads take the next piece, as in the kernel, so that an interrupted thread delays nobody.
+    // Threads that are free take the next piece, as in the kernel, so that an interrupted thread does not delay the
+    // others.
     const int64_t piece = std::max<int64_t>(steps / (team.size() * pieces_per_thread), smallest_piece);
     std::atomic<int64_t> next = 0;
     team.run([&](int) {

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # foreign.sh ARCHITECTURE FOLDER PACKAGE...: unpacks Debian's packages for another architecture (arm64), and those that
-# they depend on, in FOLDER/root; then FOLDER/run starts a program from there under QEMU, and FOLDER/python Python. Needs
-# no rights, and leaves the system's packages as they are. Instant if it has unpacked the same packages before. Exit
-# code 3 on systems without apt-get.
+# they depend on, in FOLDER/root; then FOLDER/run starts a program from there under QEMU, and FOLDER/python Python.
+# Needs no root rights, and leaves the system's packages as they are. Does nothing if it has unpacked the same packages
+# before. Exit code 3 on systems without apt-get.
 set -euo pipefail
 architecture=$1
 mkdir -p "$2"
@@ -38,7 +38,8 @@ cat > "$folder/run" << END
 export LD_LIBRARY_PATH=$libraries/blas:$libraries/lapack
 exec qemu-$machine -L "$folder/root" "\$@"
 END
-# The child of a Python starts as this file, since the system runs no programs of the other architecture.
+# Python starts child interpreters through this script, because the system cannot run programs of the other
+# architecture.
 cat > "$folder/python" << END
 #!/bin/sh
 export PYTHONHOME="$folder/root/usr"

@@ -35,7 +35,7 @@ unshare --mount true 2> /dev/null || cannot "may not mount file systems here"
 command -v debootstrap > /dev/null || apt-get install -y -qq --no-install-recommends debootstrap > /dev/null 2>&1 ||
     { apt-get update -qq && apt-get install -y -qq --no-install-recommends debootstrap > /dev/null; } || cannot "needs debootstrap"
 
-# The archive of this system itself, without additions: its label is the origin's name.
+# The archive of this system itself, without additions: the one whose label is the origin's name.
 # shellcheck disable=SC2016
 [ -n "$mirror" ] || mirror=$(apt-get indextargets --format '$(ORIGIN)|$(LABEL)|$(COMPONENT)|$(REPO_URI)' |
     awk -F'|' '$1 == $2 && $3 == "main" && ($1 == "Debian" || $1 == "Ubuntu") { print $4; exit }')

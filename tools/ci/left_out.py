@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """left_out.py RESULTS: prints one line that says which tests were skipped and why, from the results of `ctest
 --output-junit RESULTS`. A test's output says why: `skipped: REASON`, `skipped: REASON [DETAIL, ...]` or pytest's `SKIPPED
-[2] FILE: REASON`; otherwise the first line of a skipped test's output counts. Reasons that differ only in details are one.
-Tests with such a line that pass were skipped in part."""
+[2] FILE: REASON`; otherwise the first line of a skipped test's output counts. Reasons that differ only in details count
+as one. A test that passes although it printed such a line was skipped in part."""
 import collections
 import re
 import sys

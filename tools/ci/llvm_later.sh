@@ -14,7 +14,7 @@ if ! unshare --mount mount -t tmpfs none $llvm 2> /dev/null; then echo "skipped:
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-# First in PATH: the llvm-config of an LLVM without the functions that we call.
+# Comes first in PATH: the llvm-config of an LLVM without the functions that we call.
 ar rc "$work/libLLVMOther.a"
 cat > "$work/llvm-config" << END
 #!/bin/sh

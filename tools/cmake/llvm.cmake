@@ -78,14 +78,14 @@ function(normjit_choose_llvm_libraries)
   set(normjit_llvm_libraries ${libraries} PARENT_SCOPE)
 endfunction()
 
-# Every configuration searches again, and caches nothing that becomes wrong when an LLVM is installed or removed.
+# Every run of CMake searches again. Nothing is cached that would become wrong when an LLVM is installed or removed.
 function(normjit_find_llvm)
   # LLVM's configuration searches for everything that it was built with.
   foreach(package CURL FFI LibEdit LibXml2 ZLIB httplib zstd)
     set(CMAKE_DISABLE_FIND_PACKAGE_${package} ON)
   endforeach()
   get_property(given CACHE LLVM_DIR PROPERTY VALUE)
-  # Every 19 is a 19.1: 19.0, as LLVM's version file reads 19, was never released.
+  # Asks for 19.1, because LLVM's version file takes 19 for 19.0, which was never released.
   find_package(LLVM 19.1 QUIET CONFIG PATHS /usr/lib/llvm-19 /usr/lib/llvm19 /usr/lib64/llvm19)
   unset(LLVM_DIR CACHE)
   if(given)

@@ -6,9 +6,10 @@
     PYTHONPATH=build/python compiled_models.py --small --rounds 3                                # any CPU
 
 Contenders take turns, step by step, in random order; times are medians, in brackets the 20th and 80th percentiles. A step is forward, backward and
-a fused AdamW. "first" is the time of the first step, with its compilation, from empty caches. "forward":
-patch(forward=True). "loss" and "gradients" are distances from the same step in double precision, of gradients in the 2-norm, relative. "regions" are those that normjit
-took, of all with a row reduction; "kernels" those of forward and backward on a GPU, and normjit's among them."""
+a fused AdamW. "first" is the time of the first step, including compilation, from empty caches. "forward":
+patch(forward=True). "loss" and "gradients" are distances from the same step in double precision, of gradients in the
+2-norm, relative. "regions" are those that normjit took, of all with a row reduction; "kernels" those of forward and
+backward on a GPU, and normjit's among them."""
 import argparse
 import contextlib
 import copy

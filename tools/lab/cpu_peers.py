@@ -29,7 +29,7 @@ KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(1 << 40), "MALLOC_TRIM_THRESHOLD_":
 
 
 class Problem:
-    """One line of a shapes file: its tensors, filled."""
+    """The filled tensors of one line of a shapes file."""
 
     def __init__(self, torch, spec):
         dtypes = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}

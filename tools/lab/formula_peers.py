@@ -182,7 +182,7 @@ def seconds_on_cpu(runs, samples):
 
 
 def measure(p, only, device, budget):
-    # A run is captured once; all its times are of this graph.
+    # A run is captured once, and the same graph is replayed for all its times.
     ready, timed = (gpu_peers.captured, gpu_peers.seconds_of) if device == "cuda" else (lambda run: run, seconds_on_cpu)
     best = lambda: gpu_peers.fastest_setting(p.case, lambda options: compiled(p, options),
                                              lambda run: timed([ready(run)], 9)[0])

@@ -37,7 +37,7 @@ FLUSH_BYTES = 256 << 20
 
 
 class Problem:
-    """One line of a shapes file: its tensors, filled."""
+    """The filled tensors of one line of a shapes file."""
 
     def __init__(self, spec):
         words = spec.split()

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Measures what JAX's norms gain by normjit: jitted gradients by XLA and by normjit.jax, in turn.
+"""Measures what JAX's norms gain from normjit: jitted gradients by XLA and by normjit.jax, in turn.
 
     PYTHONPATH=build/python jax_norms.py [--rounds 15] [--json FILE] [SHAPE ...]
 

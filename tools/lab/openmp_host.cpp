@@ -88,7 +88,7 @@ void host_region(double us) {
     busy_for(us);
 }
 
-/// x, dy, statistics and weights of ones, and room for the outputs.
+/// Tensors of a launch: x, dy, statistics and weights are filled with ones, outputs have memory.
 class Tensors {
   public:
     Tensors(const Kernel& kernel, int64_t rows) {

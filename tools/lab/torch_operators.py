@@ -54,7 +54,8 @@ class Problem:
         self.w, self.b = made(cols, dtype=weight_type), made(cols, dtype=weight_type)
 
     def calls(self):
-        """Returns torch's way and normjit's, each as a function without arguments that returns a tuple."""
+        """Returns torch's and normjit's version of a case, each as a function without arguments that returns a
+        tuple."""
         if self.kind == "backward":
             return self.through_autograd() if self.device == "cpu" else [self.operator()] * 2
         torchs, ours = [(self.y_of_torch, self.y_of_normjit), (self.sum_of_torch, self.sum_of_normjit)][
@@ -115,7 +116,7 @@ class Problem:
 
 
 def on_cpu(call):
-    """Returns a function of a number of calls that returns the seconds of one."""
+    """Returns a function that makes a given number of calls and returns the seconds of one."""
     def seconds(count):
         begin = time.perf_counter()
         for _ in range(count):

@@ -3,9 +3,9 @@
 """Checks which models of transformers train with normjit as they do without it, and writes a page of Markdown.
 
 For each family one small model with random weights takes a training step on the CPU, with torch's kernels and with
-enable() and patch(), from the same seeds. It compares the losses, bit by bit, and all gradients. With --compiled it is
-torch.compile's graphs, in which GraphPass("all") has replaced every region that a formula can compute, that take the step;
-what is left runs operator by operator, without Inductor's compiler.
+enable() and patch(), from the same seeds. It compares the losses, bit by bit, and all gradients. With --compiled, the
+step runs torch.compile's graphs, in which GraphPass("all") has replaced every region that a formula can compute. The
+rest runs operator by operator, without Inductor's compiler.
 
     PYTHONPATH=build/python tried_models.py [--page runtime/python/TRIED.md] [--families llama bert ...] [--seconds 60]
     PYTHONPATH=build/python tried_models.py --compiled [--page runtime/python/TRIED_COMPILED.md] [--families ...]
@@ -34,7 +34,7 @@ from normjit.torch import graph, graph_operator
 from transformers.models.auto import modeling_auto
 
 TASKS = ("MODEL_FOR_CAUSAL_LM_MAPPING", "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING", "MODEL_FOR_MASKED_LM_MAPPING")
-SMALL = {  # by the names that families use; a configuration takes those that it knows
+SMALL = {  # sizes under all the names that families use; a configuration takes those that it knows
     64: ("hidden_size", "d_model", "n_embd", "dim", "embedding_size", "emb_dim", "word_embed_proj_dim"),
     96: ("intermediate_size", "d_ff", "ffn_dim", "n_inner", "encoder_ffn_dim", "decoder_ffn_dim", "moe_intermediate_size",
          "shared_expert_intermediate_size", "hidden_dim", "ffn_hidden_size", "mlp_hidden_size"),
@@ -50,14 +50,15 @@ SMALL = {  # by the names that families use; a configuration takes those that it
 TOKEN_IDS = {"pad_token_id": 0, "bos_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 1}
 MULTI_HEAD = ("axk2", "deepseek_v2", "deepseek_v3", "deepseek_v32", "glm4_moe_lite", "glm_moe_dsa", "longcat_flash",
               "minicpm3", "sarvam_mla", "youtu")  # as many key heads as query heads
-OWN = {  # for families whose sizes depend on each other; None: keeps the family's size
+OWN = {  # for families whose sizes depend on each other; None keeps the family's own size
     **dict.fromkeys(MULTI_HEAD, {"num_key_value_heads": 4}),
     "mamba2": {"num_heads": 8, "n_groups": 1, "state_size": 16}, "gpt_neo": {"num_layers": None},
     "bamba": {"mamba_n_heads": 8, "mamba_d_head": 16}, "reformer": {"is_decoder": True},
 }
 MOST_PARAMETERS = 20_000_000
 TOKENS = 12
-LARGEST_DIFFERENCE = 1e-4  # of a parameter's gradient in f32, relative to the 2-norm of all gradients
+LARGEST_DIFFERENCE = 1e-4  # limit for the difference of a parameter's gradient in f32, relative to the 2-norm of all
+                           # gradients
 
 
 def families():

@@ -43,7 +43,7 @@ def fsdp(model, mesh):
 
 
 def sequence_parallel(model, mesh):
-    """Shards the stream between blocks along the sequence; the norms work on their part of it."""
+    """Shards the residual stream between blocks along the sequence, so that each rank's norms work on their part."""
     across = functools.partial(ColwiseParallel, input_layouts=Shard(1))
     back = functools.partial(RowwiseParallel, output_layouts=Shard(1))
     norm = functools.partial(SequenceParallel, use_local_output=True)

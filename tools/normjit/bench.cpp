@@ -85,7 +85,8 @@ Expected<std::vector<int>> read_threads(const std::vector<std::string>& words) {
     return counts;
 }
 
-/// Takes the given time, or up to ten times as long if only few rounds fit, because these would say next to nothing.
+/// Measures for the given time, or up to ten times as long if only few rounds fit, because few rounds say next to
+/// nothing.
 Expected<PairedTimes> compare_schedules(Workbench& workbench, const Kernel& kernel, const BenchOptions& options) {
     using Clock = std::chrono::steady_clock;
     constexpr int batch = 5;

@@ -69,7 +69,7 @@ void add_row(std::span<const Gradient> expected, const char* elements, const All
         double ulp = std::isfinite(off) ? off / spacing : std::numeric_limits<double>::infinity();
         if (ulp <= distance.ulp) continue;
         distance.ulp = ulp;
-        // Covers the rounding of the stored value, and the arithmetic before it.
+        // The limit covers the rounding of the stored value and the arithmetic before it.
         distance.allowed_ulp = (gradient.error + reference::spacing(distance.type, gradient.value) / 2) / spacing;
     }
 }

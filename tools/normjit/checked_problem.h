@@ -33,9 +33,9 @@ class CheckedProblem : public TimedProblem {
     virtual Expected<bench::Measurement> measure(const Kernel& kernel, const bench::MeasureOptions& options) = 0;
 };
 
-/// Returns the rows of made data for a problem; all further rows repeat them. Their number is odd, so that a kernel
-/// that takes a wrong row at a power of two meets other data. The same holds for slices if column tensors have a row
-/// for each.
+/// Returns how many rows of data to make for a problem; all further rows repeat them. The number is odd, so that a
+/// kernel that wrongly reads a row a power of two away reads other data. The same holds for slices if column tensors
+/// have a row for each.
 Batch made_batch(const Spec& spec, Batch batch);
 
 }  // namespace normjit::cli

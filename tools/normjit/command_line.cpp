@@ -31,8 +31,8 @@ std::string wrong_command(const CLI::App& app, const std::string& path, const st
                        given.empty() ? "no command" : fmt::format("unknown command '{}'", given), allowed, path);
 }
 
-/// Reads numbers as specs do: CLI11 takes 010 for 8, nan for a number of any range, and any number that is too large
-/// for a seed.
+/// Reads numbers as specs do. CLI11 would take 010 for 8, accept nan in any range, and accept numbers that are too
+/// large for a seed.
 template <typename Value>
 Expected<Value> read_number(const std::string& word, const OptionRules<Value>& rules) {
     const auto read = [&] {
@@ -52,7 +52,7 @@ Expected<Value> read_number(const std::string& word, const OptionRules<Value>& r
     return value;
 }
 
-/// Refuses the empty word, which an unset variable of a script leaves.
+/// Refuses an empty word, which is what an unset variable of a script leaves.
 std::string refuse_empty(const std::string& word) { return word.empty() ? "must not be empty" : ""; }
 
 }  // namespace

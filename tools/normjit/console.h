@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What people see: messages and progress on stderr, tables on stdout, numbers with units.
+// The output for people: messages and progress on stderr, tables on stdout, numbers with units.
 #pragma once
 
 #include <chrono>

@@ -158,7 +158,7 @@ Status ExpectedOutputs::check_columns(const Columns& columns, const void* elemen
     const auto size = static_cast<int64_t>(size_of(spec_.dtype(tensor)));
     const auto& all = (per_slice ? slices_.at(columns.slice) : shared_)[tensor];
     const int64_t rows = per_slice ? batch_.rows : batch_.all_rows();
-    // Allows twice what a kernel needs: it may fold its own sums in another order.
+    // Allows twice the additions that a kernel needs, because it may fold its own sums in another order.
     const int64_t additions = 2 * ((rows + groups - 1) / std::max<int64_t>(groups, 1) + groups) + 64;
     for (int64_t j = 0; j < static_cast<int64_t>(all.size()); ++j) {
         const reference::Gradient& each = all[static_cast<size_t>(j)];

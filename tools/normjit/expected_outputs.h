@@ -27,7 +27,7 @@ class ExpectedOutputs {
     /// Returns the rows, counted through all slices, that are worth checking: the first, the last, and some between; if
     /// there are few, all.
     const std::vector<int64_t>& rows_to_check() const { return rows_to_check_; }
-    /// A column output's row for one slice, or all of the output; or a scalar output.
+    /// An output without rows that is checked: a scalar, a column output, or its row for one slice.
     struct Columns {
         Tensor output;
         int64_t slice = 0;

@@ -50,7 +50,7 @@ void set(SpecFields& fields, std::string_view key, std::string value) {
     fields.insert_or_assign(std::string(key), std::move(value));
 }
 
-/// Sets `key` to what a tensor says; fails if the user said something else.
+/// Sets `key` to the value that a tensor implies; fails if the user gave another value.
 Status derive(SpecFields& fields, const SafetensorsFile& file, const StoredTensor& tensor, std::string_view key,
               const std::string& value) {
     const auto given = find(fields, key);
@@ -99,7 +99,7 @@ Status add_text(SpecFields& fields, std::string_view subject, std::string_view t
     return {};
 }
 
-/// Returns what the user said: the file's metadata, then the command line.
+/// Returns the keys that the user gave: those of the file's metadata, then those of the command line.
 Expected<SpecFields> said_fields(const SafetensorsFile& file, const FileProblem& in_file, const std::string& given) {
     SpecFields fields;
     for (const std::string& key : {std::string("spec"), in_file.prefix() + "spec"}) {

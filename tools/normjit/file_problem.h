@@ -17,8 +17,8 @@ namespace normjit::cli {
 
 struct FileProblem {
     std::string name;
-    std::vector<std::pair<std::string, const StoredTensor*>> tensors;  ///< each tensor by what follows the problem's
-                                                                       ///< name
+    std::vector<std::pair<std::string, const StoredTensor*>> tensors;  ///< the tensors, by the part of the name that
+                                                                       ///< follows the problem's
     PerTensor<const StoredTensor*> expected;                           ///< null if there is none
     std::vector<const StoredTensor*> strangers;                        ///< named as expected, of no output
 

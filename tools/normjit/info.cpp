@@ -116,7 +116,7 @@ std::string program_text() {
     return text + environment.text();
 }
 
-/// What an engine on the device chooses; for a target without a device, the heuristic's choice.
+/// The choice of an engine on the device; for a target without a device, the heuristic's choice.
 struct Choice {
     Target target;
     ChosenSchedule chosen;

@@ -40,9 +40,9 @@ struct Problem {
     PerTensor<std::vector<char>> before;  ///< keep_accumulated()
     Buffer workspace;
 
-    /// Returns the elements of a tensor of this problem.
+    /// Returns the number of elements of a tensor in this problem.
     int64_t elements(Tensor tensor) const { return elements_of(spec, tensor, batch); }
-    /// Returns the elements from one row of a matrix to the next.
+    /// Returns the number of elements from one row of a matrix to the next.
     int64_t row_stride(Tensor matrix) const;
     /// Returns the address of element i of a tensor, where gaps between rows do not count.
     void* element(Tensor tensor, int64_t i) const;

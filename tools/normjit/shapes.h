@@ -16,8 +16,7 @@ struct Sizes {
     std::optional<int64_t> rows, slices;
 };
 
-/// Returns the text of the spec that the words make together. A word that names a file of a formula, *.norm, stands for
-/// the formula.
+/// Joins words to the text of a spec. A word that names a file with a formula, *.norm, stands for the formula.
 Expected<std::string> spec_text(const std::vector<std::string>& words);
 
 /// Reads files, specs, and specs that the shell has split into words. Errors name the file and the line.

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Runs the port with stand-ins for vcpkg's functions: it is configured with what is installed here, and not built.
-# cmake -DPORT=<folder> -DWORK=<folder> -P ports.cmake
+# Runs the port with stand-ins for vcpkg's functions: configures it with the packages that are installed here, and does
+# not build it. cmake -DPORT=<folder> -DWORK=<folder> -P ports.cmake
 cmake_minimum_required(VERSION 3.22)
 set(CURRENT_PORT_DIR ${PORT})
 set(CURRENT_PACKAGES_DIR ${WORK}/package)
@@ -31,7 +31,7 @@ function(vcpkg_cmake_configure)
   endif()
 endfunction()
 
-# Requires that the build installs into a folder, or this file.
+# Requires that the build installs this file, or files in this folder.
 function(require_installed what)
   file(STRINGS ${WORK}/build/cmake_install.cmake lines REGEX "${what}")
   if(NOT lines)

@@ -88,7 +88,8 @@ uint16_t encode_bf16(double number) {
     return static_cast<uint16_t>(std::bit_cast<uint32_t>(static_cast<float>(number)) >> 16);
 }
 
-/// Returns the value of a code by its definition; of e4m3 only the code without a zero is a NaN, and none is infinite.
+/// Returns the value of a code by its definition. In e4m3 only the code with all bits except the sign set is a NaN, and
+/// no code is infinite.
 double decode_8bit(DType type, uint8_t code) {
     const Format format = format_of(type);
     const int fraction_bits = format.digits - 1;
@@ -101,7 +102,7 @@ double decode_8bit(DType type, uint8_t code) {
     return code & 0x80 ? -size : size;
 }
 
-/// `number` is a finite value of the type, or a NaN: its code is the one with this value.
+/// Returns the code of `number`, which is a finite value of the type or a NaN.
 uint8_t encode_8bit(DType type, double number) {
     if (std::isnan(number)) return 0x7f;
     const auto sign = static_cast<uint8_t>(std::signbit(number) ? 0x80 : 0);

@@ -216,7 +216,7 @@ class FormulaComputation : FormulaRows<Real> {
         });
     }
 
-    /// The derivative is made of the function's value, so the error of the argument counts once.
+    /// The derivative is computed from the function's value, so the error of the argument counts only once.
     void propagate_rsqrt(size_t id) {
         const Operation& operation = program_.operations[id];
         send(id, operation.operands[0], operation.has_cols, [&](const Number& g, size_t j) {
@@ -334,8 +334,8 @@ class FormulaComputation : FormulaRows<Real> {
         }
     }
 
-    /// The compiler may take factors and sums in another order than the formula, which moves a result by as much as the
-    /// formula's own order may.
+    /// The compiler may take factors and sums in another order than the formula, which may change a result by as much
+    /// again as the formula's own order.
     void write(Tensor tensor, size_t i, const Number& number) {
         constexpr Real orders = 4;
         const auto value = static_cast<double>(number.value);

@@ -19,9 +19,9 @@ Bounded<Real> rounded_by(DType type, const Bounded<Real>& number) {
                       [&](Real value) { return static_cast<Real>(round_to(type, static_cast<double>(value))); });
 }
 
-/// A function is right within two and a half units in the last place, five of half a unit; so is the argument of an
-/// inner function. The error of the argument is stretched by the largest slope at the ends of its interval and in
-/// its middle.
+/// A function is accurate within 2.5 units in the last place, which is five times half a unit; so is the argument of an
+/// inner function. The error of the argument is multiplied by the largest slope at the ends and in the middle of its
+/// interval.
 template <class Real>
 Bounded<Real> apply(const Function<Real>& function, const Bounded<Real>& a) {
     const Real value = function.value(a.value);
@@ -35,7 +35,7 @@ Bounded<Real> apply(const Function<Real>& function, const Bounded<Real>& a) {
     return rounded<Real>({value, slope * a.error + 5 * Rounding<Real>::unit * own + normal});
 }
 
-/// Returns the result of an element-wise operation on a and b; `function` is its own, if it is one.
+/// Returns the result of an element-wise operation on a and b. If the operation is a function, `function` describes it.
 template <class Real>
 Bounded<Real> element(const Operation& operation, const Function<Real>* function, const Bounded<Real>& a,
                       const Bounded<Real>& b) {

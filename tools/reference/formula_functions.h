@@ -14,7 +14,7 @@ struct Function {
     const char* name;
     Real (*value)(Real);
     Real (*derivative)(Real);
-    /// What a relative error of 1 in the argument of an inner function makes of the value.
+    /// The error of the value per relative error in the argument of an inner function.
     Real (*inner)(Real) = [](Real) { return Real(0); };
 };
 

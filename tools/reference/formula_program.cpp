@@ -75,7 +75,7 @@ class TextReader {
         skip();
         return next_ < text_.size() ? text_[next_] : '\0';
     }
-    /// Passes over blanks and comments, and before the body over line ends.
+    /// Skips blanks and comments, and line ends before the body.
     void skip() {
         while (next_ < text_.size()) {
             const char c = text_[next_];

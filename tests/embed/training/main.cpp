@@ -74,7 +74,7 @@ Weights<float> first_weights() {
         const auto inputs = static_cast<double>(each == w0 ? sizes.inputs : sizes.hidden);
         weights[each] = random_numbers(random, sizes.of(each), 1 / std::sqrt(inputs));
     }
-    // Gives every weight an effect, unlike at the start of training, because gradients are to be checked.
+    // Draws weights that all have an effect, unlike those at the start of training, so that every gradient is checked.
     for (const Weight each : {w_scale, w_shift, rmsnorm_gamma}) {
         weights[each] = random_numbers(random, sizes.of(each), 0.3 / std::sqrt(sizes.conditions));
     }
@@ -107,8 +107,8 @@ double slope(const Weights<float>& weights, size_t which, const std::vector<floa
     return (loss_at(step) - loss_at(-step)) / (2 * step);
 }
 
-/// Returns the largest distance of a gradient from finite differences: along itself, along some direction and along one
-/// coordinate; relative to its length there.
+/// Returns the largest distance of a gradient from finite differences: along the gradient, along a random direction and
+/// along one coordinate, each relative to the gradient's length in that direction.
 double gradient_error(const Weights<float>& weights, const Weights<float>& gradients, size_t which, const Data& batch,
                       Pool& pool) {
     const std::vector<float>& gradient = gradients[which];
@@ -156,7 +156,7 @@ Expected<Run> train(Network& network, const DataSet& data) {
     return run;
 }
 
-/// What must hold for the gradients, and for the ratio of the final loss to the first.
+/// The limits for the gradients' errors, and for the ratio of the final loss to the first.
 struct Limits {
     DType type;
     double gradient_error, loss_ratio;

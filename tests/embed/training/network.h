@@ -43,7 +43,7 @@ struct Kept {
 
     void resize(int64_t count);
     void* data() { return type == normjit::DType::bf16 ? static_cast<void*>(stored.data()) : values.data(); }
-    /// Rounds `values` to what is kept, or takes what a kernel has written there.
+    /// Rounds `values` to the kept type, or reads what a kernel has written in it.
     void store();
     void load();
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The backward passes of the network's two norms: the only part of the engine that uses normjit. The LayerNorm, which
 // has a scale and a shift for each sample and adds the gradient of the residual branch, uses the C++ interface; the
-// RMSNorm of heads, views of a wider matrix, the C interface.
+// RMSNorm of heads, which are views of a wider matrix, uses the C interface.
 #pragma once
 
 #include "pool.h"

@@ -47,7 +47,7 @@ namespace {
 
 constexpr Result error_invalid_value = 1, error_invalid_context = 201, error_not_found = 500;
 
-/// Handles of devices differ from their ordinals, because nothing says that they are equal.
+/// Handles of devices differ from their ordinals, because CUDA does not promise that they are equal.
 constexpr int first_handle = 40;
 
 ContextObject primaries[4] = {{first_handle}, {first_handle + 1}, {first_handle + 2}, {first_handle + 3}};
@@ -82,7 +82,7 @@ KernelObject* add_kernel(LibraryObject& library, const std::string& name) {
     return library.kernels.back().get();
 }
 
-/// Returns the kernels that fake_code() put in, or those of real code.
+/// Returns the names of the kernels in fake_code(), or those that real code has.
 std::unique_ptr<LibraryObject> load(const char* image) {
     std::istringstream words(image);
     std::string head;

@@ -8,7 +8,7 @@
 
 namespace normjit::test {
 
-// Not exported: a process may have two of these drivers.
+// Not exported, because a process may have loaded two of these drivers.
 extern FakeCuda fake;
 extern std::mutex fake_mutex;  ///< protects the record of calls, launches and code
 

@@ -9,7 +9,8 @@ namespace normjit::test {
 
 struct FakeNvtx {
     bool refuses = false;             ///< fails to start
-    std::vector<std::string> events;  ///< "domain D", "push D: text", "pop D", each with its thread's depth before it
+    std::vector<std::string> events;  ///< lines "domain D", "push D: text", "pop D", each preceded by the depth of its
+                                      ///< thread
     unsigned version = 0;             ///< the version of the program's protocol
 };
 

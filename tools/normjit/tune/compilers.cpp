@@ -160,7 +160,7 @@ Expected<Artifact> Compilers::take(const std::string& schedule) {
         waiting_.push_front(schedule);
     for (step(); !made_.contains(schedule); step()) {
         if (are_gone()) return failed("all processes that compile have ended");
-        // nobody is compiling it while all processes are busy with other schedules
+        // it is not being compiled as long as all processes are busy with other schedules
         constexpr auto a_little = std::chrono::milliseconds(10);
         Process* process = process_of(schedule);
         for (size_t i = 0; process == nullptr && i < processes_.size(); ++i) {

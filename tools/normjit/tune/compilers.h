@@ -32,8 +32,8 @@ class Compilers {
     void ask(const std::string& schedule);
     /// Gives work to free processes and takes their results. Does not wait.
     void step();
-    /// Waits for the schedule; requests it with priority if nobody did. Without processes it is compiled here. If a
-    /// process dies over it, the error says how.
+    /// Waits for the schedule; requests it with priority if it was not requested. Without processes it is compiled
+    /// here. If a process dies while compiling it, the error says how.
     Expected<Artifact> take(const std::string& schedule);
     /// True if all processes that were started have ended.
     bool are_gone() const;

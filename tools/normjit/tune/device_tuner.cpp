@@ -16,7 +16,8 @@
 namespace normjit::cli::tune {
 namespace {
 
-/// The least gain that counts. A final with fewer rounds cannot tell less from noise, and nobody would notice it.
+/// The least gain that counts. The rounds of a final cannot tell a smaller gain from noise, and users would not notice
+/// it.
 constexpr double least_gain = 0.01;
 
 /// How much slower than the heuristic a candidate may appear and still enter the final.
@@ -94,8 +95,8 @@ const TuningRecord* DeviceTuner::done_before(const Spec& spec) const {
     return found == known_.rend() ? nullptr : &*found;
 }
 
-/// Returns what was fastest for this problem with any number of rows, by any version, then for the nearest points, and
-/// the heuristic's choices for similar problems.
+/// Returns the schedules to try first: the fastest for this problem with any number of rows, as measured by any
+/// version; those of the nearest points; the heuristic's choices for similar problems.
 std::vector<Schedule> DeviceTuner::hints(const Spec& spec, const ScheduleSpace& space) const {
     std::vector<Schedule> hints;
     for (const TuningRecord& record : known_) {
@@ -109,7 +110,7 @@ std::vector<Schedule> DeviceTuner::hints(const Spec& spec, const ScheduleSpace& 
     return hints;
 }
 
-/// Returns the worker's answer; if the worker dies over it, tries once more with nothing else running.
+/// Returns the worker's answer. If the worker dies before it answers, tries once more with nothing else running.
 Expected<Json> DeviceTuner::try_once(const Json& request, const Spec& spec, const Schedule& schedule) {
     auto answer = ask(request, options_.timeout_seconds);
     if (answer.ok()) return answer;

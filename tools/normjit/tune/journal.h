@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What was measured before the tuner was stopped: lines of JSON in a file beside the records, appended as it runs.
+// The results of a tuner so far, from which it can continue after a stop: lines of JSON in a file beside the records,
+// appended as it runs.
 #pragma once
 
 #include "normjit/schedule.h"
@@ -31,7 +32,7 @@ class Journal {
 
     /// Records a start. A schedule that was started twice and never finished crashes the tuner and is skipped.
     Status start(const Spec& spec, const DeviceClass& device, const Schedule& schedule);
-    /// Records the gain, and the median of its seconds.
+    /// Records the gain of a schedule, and the median of its seconds.
     Status finish(const Spec& spec, const DeviceClass& device, const Schedule& schedule, std::optional<double> gain,
                   double seconds = 0);
 

@@ -18,8 +18,8 @@ std::vector<Spec> problems_of_points();
 /// Reads a file; one that does not exist has no points.
 Expected<PointFile> read_points(const std::string& path);
 
-/// Adds the winners to `file` and writes it, unless it has no points then. They replace its points about the same
-/// problems. Fails if one is of another device.
+/// Adds the winners to `file`, where they replace points about the same problems, and writes it unless it is still
+/// empty. Fails if a winner is for another device.
 Status add_points(const std::vector<std::optional<TuningRecord>>& records, PointFile file, const std::string& path);
 
 }  // namespace normjit::cli::tune

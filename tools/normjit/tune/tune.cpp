@@ -150,7 +150,7 @@ struct Queue {
     }
 };
 
-/// Returns the end of one problem's share of the time that is left, if the others get as much.
+/// Returns when one problem's time ends if the remaining time is shared equally among the problems.
 Clock::time_point end_of(Clock::time_point deadline, int at, size_t problems, size_t tuners) {
     if (deadline == Clock::time_point::max()) return deadline;
     const auto left = deadline - Clock::now();

@@ -116,7 +116,7 @@ class Worker {
         return std::max({std::abs(twin.low - 1), std::abs(twin.high - 1)});
     }
 
-    /// True if the fastest is clearly faster than all others, or none can be.
+    /// True if the fastest is clearly faster than all others, or none can become so.
     static bool is_decided(const Seconds& seconds) {
         constexpr size_t least = 30;
         constexpr double narrow = 0.003;
