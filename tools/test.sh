@@ -11,7 +11,7 @@ for argument in "$@"; do
     if [ "$argument" = --python ]; then packages=all; else arguments+=("$argument"); fi
 done
 
-# The packages' sources are then compiled only when imported, and once.
+# Lets Python keep compiled modules, so that each is compiled only once, when it is first imported.
 unset PYTHONDONTWRITEBYTECODE
 
 tools/ci/setup.sh llvm python

@@ -45,8 +45,8 @@ std::string full_name(const Backend& backend);
 /// Returns the full names of all back ends for the target, the preferred one first: "x64, llvm 19.1.7, portable".
 std::string names_serving(const Target& target);
 
-/// Identifies what generates code for the target: generator_version, a checksum of the compiler's sources, and the back
-/// ends that serve it, with their versions.
+/// Identifies the generator of code for the target: generator_version, a checksum of the compiler's sources, and the
+/// back ends that serve the target, with their versions.
 std::string generator_of(const Target& target);
 
 /// Implements list_instructions() of compile.h.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The gradient of a formula: reverse-mode differentiation of the IR, written down as an expert would.
 //
-// Adjoints are kept as sums of products (terms.h) and only written at the end, so that row factors leave row means,
-// the row mean of a centred row is 0, and what cancels is gone. A value of shape [M] stands for a whole row; its adjoint
-// is kept divided by N, so that every row sum is a row mean and no factor N appears.
+// Adjoints are kept as sums of products (terms.h) and only written at the end, so that row factors are taken out of row
+// means, the row mean of a centred row is 0, and terms that cancel disappear. A value of shape [M] stands for a whole
+// row; its adjoint is kept divided by N, so that every row sum is a row mean and no factor N appears.
 //
 // Maths: Griewank, Walther, "Evaluating Derivatives" (2008), section 3.2.
 #pragma once

@@ -117,7 +117,7 @@ Expr Writer::write_term(const Term& term) {
     return elements.powers.empty() ? factor : multiply(elements) * factor;
 }
 
-/// The number multiplies the row's factors, if there are any.
+/// Multiplies all factors of the product. The number is multiplied with the row's factors, if there are any.
 Expr Writer::multiply(const Term& product) {
     Expr elements{}, row{};
     for (const ValueId id : split(product)) {

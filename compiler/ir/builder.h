@@ -36,7 +36,7 @@ class Builder {
     void replace(Expr value, Expr by);
 
     const Function& function() const { return function_; }
-    /// Returns the function, without what no output needs.
+    /// Returns the function, without the values that no output needs.
     Function finish() &&;
 
   private:

@@ -7,8 +7,8 @@
 //     }
 //
 // Statements end where the line ends, or at a semicolon. A tensor with a ? may be missing: then a product leaves its
-// factor out, a sum its addend, and what is computed from it and numbers alone is missing as well. A word that names
-// no tensor and no value is a number that the user of the formula gives.
+// factor out, a sum its addend, and a value that is computed only from it and numbers is missing as well. A word that
+// names no tensor and no value is a number that the user of the formula gives.
 #pragma once
 
 #include "ir/ir.h"

@@ -97,7 +97,8 @@ struct Operand {
 std::string shape_text(const Operand& operand);
 
 using Operands = PerTensor<std::optional<Operand>>;
-/// Returns the number for a tensor of this name: that of tensors.def if it is free, else another; none if all are taken.
+/// Returns a number for a tensor of this name: the one in tensors.def if it is free, else another; none if all are
+/// taken.
 std::optional<Tensor> free_number(const Operands& operands, std::string_view name);
 
 struct Output {
@@ -136,8 +137,8 @@ void mark_needed(const Function& function, PerValue<bool>& needed, const ReadsOn
     }
 }
 
-/// Marks what is compared with the largest of its row, and what that is computed from. Such values must have the same
-/// bits in every sweep, or no element equals the largest.
+/// Marks the values that are compared with the largest of their row, and the values that those are computed from. Such
+/// values must have the same bits in every sweep, or no element equals the largest.
 PerValue<bool> compared_with_largest(const Function& function);
 
 /// True if a value is the result of this op.

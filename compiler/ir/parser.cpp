@@ -75,7 +75,7 @@ class Parser final : ExpressionParser {
         NORMJIT_RETURN_IF_ERROR(shape(read));
         const auto known = function_.find(name.text);
         if (known) {
-            // An output that is added to comes first as an input.
+            // An output that is added to was first listed as an input.
             if (is_output) function_.operands[*known]->is_output = true;
             read.is_output = function_.operand(*known).is_output;
             const bool is_typed = function_.operand(*known).dtype.has_value();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parses the first line of a formula, and finds what the user gives: tensors and numbers.
+// Parses the first line of a formula, and finds the tensors and numbers that the user gives.
 #pragma once
 
 #include "ir/expression_parser.h"

@@ -61,9 +61,9 @@ constexpr CudaChange few_across_8_blocks = {.threads = near(192), .cluster = 8, 
 constexpr CudaChange few_across_16_blocks = {.threads = near(128), .cluster = 16, .blocks_per_sm = 1, .pipeline_depth = 4, .staging = async, .column_memory = registers};
 
 // Fewer rows than keep all multiprocessors busy, so that the latency of a row decides. Blocks have 96 to 256 threads,
-// the number that leaves the fewest idle, with vectors of 4 for narrow rows. A cluster has so many blocks that each
-// gets 200 to 600 vectors, if that spreads rows over more multiprocessors or saves partials, which are as large as the
-// data of a wide row.
+// the number that leaves the fewest idle, with vectors of 4 for narrow rows. Each block of a cluster gets 200 to 600
+// vectors, if that spreads rows over more multiprocessors or saves partials, which are as large as the data of a wide
+// row.
 constexpr CudaAdaptation few_rows[] = {
 //   vectors      sums rows of a multiprocessor MiB when changes                                                           measured
     {{2049, end}, any, up_to(1. / 18),        all, clusters_of_16, {.threads = within(160), .cluster = 16, .blocks_per_sm = 1, .vector_width = 4, .pipeline_depth = 4, .staging = async, .row_memory = registers, .column_memory = registers},

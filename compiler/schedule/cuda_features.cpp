@@ -25,7 +25,7 @@ constexpr double most_rows = 8;                // of a multiprocessor: further r
 constexpr double most_work = 1 << 15;          // vectors of a multiprocessor
 constexpr double most_work_of_sums = 1 << 20;  // larger, because pacing depends on the length of a launch
 constexpr int64_t most_slice_rows = 128;
-constexpr int64_t narrow_vectors = 64;  // rows of up to so many lie side by side, wherever they start
+constexpr int64_t narrow_vectors = 64;  // up to this length, blocks take several rows, wherever these start
 
 double log2_of(int64_t value) { return std::log2(static_cast<double>(value)); }
 

@@ -33,7 +33,7 @@ bool CudaFit::is_comfortable(const CudaSchedule& s) const {
 int64_t CudaFit::other_registers(const plan::PlannedPath& planned) const {
     constexpr int64_t functions = 16, before_sm_90 = 24, many_steps = 36;
     int64_t others = planned.steps > 4 ? 40 : 20;
-    if (!shape_.is_in_tables) {  // the schedules of points are of more kinds than those of the tables
+    if (!shape_.is_in_tables) {  // schedules from points vary more than those of the tables
         if (target_.cuda.sm < 90) others += before_sm_90;
         if (planned.steps >= 7) others += many_steps;
     }

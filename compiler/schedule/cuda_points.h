@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Takes CUDA schedules from the points: those of the nearest, scaled to the problem, which fit the target.
+// Takes CUDA schedules from the nearest points, scales them to the problem, and keeps those that fit the target.
 #pragma once
 
 #include "schedule/cuda_fit.h"

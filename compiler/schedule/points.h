@@ -17,7 +17,7 @@ namespace normjit {
 
 /// A file. Its points are parsed when a search first comes near them.
 struct PointSet::Source {
-    /// `text`: of a file. Lines that are no points are skipped.
+    /// `text` is a file's content. Lines that are not points are skipped.
     Source(std::string called, std::string of);
 
     /// What a search needs to know of a GPU's point.

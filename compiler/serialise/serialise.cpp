@@ -18,7 +18,7 @@ Status error(std::string_view part, std::string_view reason) {
     return invalid_argument(fmt::format("artifact: {}: {}", part, reason));
 }
 
-/// Returns the error of a part with its own parser: "artifact: spec: cols=0: ...".
+/// Prefixes the error of a part's own parser: "artifact: spec: cols=0: ...".
 template <class T>
 Expected<T> in_artifact(Expected<T> part) {
     if (part.ok()) return part;

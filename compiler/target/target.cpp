@@ -15,7 +15,7 @@ namespace {
 
 using Limits = TargetLimits;
 
-/// The CPUs by their head words. Only the first has optional features.
+/// The CPUs, each with the word that begins its target's text. Only the first has optional features.
 struct Cpu {
     std::string_view head;
     Isa isa;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Artifacts as files, which any number of processes use at once without a lock. A file appears under its name complete
-// (OutputFile), never changes, and may disappear at any time. Its time stamp is that of its last use.
+// (OutputFile), never changes, and may disappear at any time. Its time stamp is the time of its last use.
 //
 //     <folder>/5f/5f0c...-none.kernel        <id_of(key)>-<maker>, in one of 256 folders by the first two digits
 //

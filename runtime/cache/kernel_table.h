@@ -22,7 +22,7 @@ class KernelTable {
   public:
     struct Limits {
         int64_t kernels = INT64_MAX;
-        int64_t bytes = INT64_MAX;  ///< bytes of their code, counting the artifact and what is loaded
+        int64_t bytes = INT64_MAX;  ///< bytes of their code: in the artifact, and as it is loaded
     };
 
     explicit KernelTable(const Limits& limits) : limits_(limits) {}

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Many artifacts in one file that is written once and then only read: what a product ships.
+// Many artifacts in one file, for products to ship. It is written once and then only read.
 //
 //     normjit-pack 2
 //     <artifacts, one after the other>

@@ -18,8 +18,8 @@ class SingleFlight {
   public:
     using Make = std::function<Expected<LoadedKernel>(const Request&)>;
 
-    /// Returns what `make` returns for the request; threads that come while another one makes it get that result. An
-    /// exception of `make` reaches all of them. Nothing is remembered: the next thread makes it again.
+    /// Returns the result of `make` for the request; threads that arrive while another one makes it get the same
+    /// result. An exception of `make` reaches all of them. Nothing is remembered: the next thread makes it again.
     Expected<LoadedKernel> run(const Request& request, const Make& make);
 
   private:

@@ -62,7 +62,8 @@ Expected<Kernel> Engine::Impl::prepare(const Request& request, const PrepareOpti
 Engine::Impl::Loaded Engine::Impl::obtain(const Request& request) {
     return flights_.run(request, [this](const Request& each) -> Loaded {
         if (LoadedKernel ready = kernels_.find(each)) return ready;
-        const DefaultSettings settings;  // a host may have unmasked exceptions, even that of inexact results
+        const DefaultSettings settings;  // a host may have unmasked floating-point exceptions, even the one for inexact
+                                         // results
         NORMJIT_TRY(LoadedKernel kernel,
                     each.schedule ? load_or_compile(each.spec, *each.schedule) : choose_and_obtain(each.spec));
         kernels_.add(each, kernel);

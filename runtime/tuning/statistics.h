@@ -7,7 +7,7 @@
 namespace normjit::tuning {
 
 /// How many times as fast as the base, and where the true median lies with 95 % confidence. It is the median over pairs
-/// from one round: what slows the machine down for a while slows both.
+/// from one round: a temporary slow-down of the machine affects both.
 struct Comparison {
     double gain = 1, low = 0, high = 1e9;
 };

@@ -198,7 +198,8 @@ struct Layout {
     static constexpr int row_bytes = slot_elements * P::Matrices::element_bytes;
     static constexpr int stage_bytes = staged ? P::pipeline_depth * teams * row_bytes : 0;
     // True if column sums are added in shared memory (partials.cuh): of several teams, or of unaligned vectors.
-    static constexpr bool scatters = shifted && teams == 1 && steps * width <= 4;  // one vector of 4 f32 is few enough
+    static constexpr bool scatters = shifted && teams == 1 && steps * width <= 4;  // up to 4 elements are stored one by
+                                                                                   // one
     static constexpr bool merges = (teams > 1 || shifted && !scatters) && P::ColumnOutputs::count > 0;
     static constexpr int merge_lanes = lanes + (lanes >= 16 ? at_least(128 / bytes_of<Math> / width, 1) : 0);
     static constexpr int merge_bytes = merges ? teams * steps * width * merge_lanes * bytes_of<Math> : 0;

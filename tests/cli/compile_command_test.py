@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""normjit compile: what it shows of every stage, for every processor. Runs the real program.
+"""normjit compile: its output for every stage and every processor. Runs the real program.
 
     compile_command_test.py PROGRAM [unittest's arguments]
 """

@@ -78,7 +78,7 @@ class Case(unittest.TestCase):
         return path
 
     def refused(self, code, message, *arguments, **options):
-        """One line on stderr, nothing on stdout, nothing left in the folder."""
+        """Checks that the program prints one line to stderr and nothing to stdout, and leaves nothing in the folder."""
         before = sorted(self.folder.iterdir())
         result = normjit(*arguments, **options)
         self.assertEqual((result.returncode, result.stdout), (code, ""), result.stderr)

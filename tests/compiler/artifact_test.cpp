@@ -154,7 +154,7 @@ TEST_CASE("row groups of CUDA launches whose teams take few rows each") {
     CHECK(path.groups(geometry, 40, 0) == 8);  // takes as many groups as run at once, instead of two rows per team
     CHECK(path.groups(geometry, 9, 0) == 3);
     CHECK(path.groups(geometry, 0, 0) == 0);
-    CHECK(path.groups(geometry, INT64_MAX, 0) * 16 <= INT32_MAX);  // blocks of a cluster, and teams, can be counted
+    CHECK(path.groups(geometry, INT64_MAX, 0) * 16 <= INT32_MAX);  // blocks and teams can be counted in 31 bits
     const Spec spec = *parse_spec("layernorm pass=forward cols=64 slices=any per_slice=gamma");
     const RowPartition partition = path.partition(OperandList(spec), geometry, {100, 50}, 0);
     CHECK(partition.parts == 13);

@@ -27,7 +27,7 @@ std::string reason(const char* spec, const char* schedule, const char* target = 
     return legality(*parse_spec(spec), *parse_schedule(schedule), *parse_target(target)).message();
 }
 
-/// The tables' choice: no GPU with points has so much L2.
+/// With this much L2, no GPU's points are near, so the tables choose.
 Schedule chosen(const char* spec, const char* target = "sm_90 l2=57000000") {
     return heuristic(*parse_spec(spec), *parse_target(target));
 }

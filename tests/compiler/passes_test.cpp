@@ -33,7 +33,7 @@ PerTensor<std::vector<double>> random_inputs(test::Random& random, const Spec& s
     return inputs;
 }
 
-/// Returns what the function computes, in double, by the evaluator for machines without a code generator.
+/// Returns the function's outputs in double, from the evaluator for machines without a code generator.
 PerTensor<std::vector<double>> evaluate(const ir::Function& function, Spec spec, int64_t rows,
                                         PerTensor<std::vector<double>> inputs, int64_t row_groups) {
     // remove_dead: the frontend writes every output, and unwanted ones have no operand.

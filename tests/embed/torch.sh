@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# torch.sh BUILD: builds embed/torch.cpp, a program with libtorch and without Python, and runs it. libtorch is that of
-# BUILD/venv, or of NORMJIT_TORCH: the folder "torch" of its wheel. Without one it says so and exits with 3. Not a target
-# of CMake's, since CI installs torch while it builds.
+# torch.sh BUILD: builds embed/torch.cpp, a program with libtorch and without Python, and runs it. Uses the libtorch of
+# BUILD/venv, or of NORMJIT_TORCH, the folder "torch" of its wheel. Without one it says so and exits with 3. Not a
+# target of CMake's, since CI installs torch while it builds.
 set -euo pipefail
 build=$(realpath "$1")
 source=$(realpath "$(dirname "$0")/../..")

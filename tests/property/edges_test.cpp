@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The limits of what a launch accepts: no rows, one column, denormals, callers with unusual rounding modes, offsets
-// beyond 32 bits.
+// Launches at the limits of what is accepted: no rows, one column, denormals, callers with unusual rounding modes,
+// offsets beyond 32 bits.
 #include "check.h"
 #include "device_image.h"
 #include "element.h"
@@ -41,7 +41,8 @@ Case with_rows(Case drawn, int64_t rows) {
     return drawn;
 }
 
-// The register with the calling thread's rounding mode and flushing of denormals, without the exceptions seen.
+// Access to the register that holds the calling thread's rounding mode and whether it flushes denormals, without the
+// exception flags.
 #if defined(__x86_64__)
 constexpr uint64_t odd_rounding = 0x8040 | 0x6000;  // MXCSR: flush, denormals are zeros; towards zero
 uint64_t rounding() { return __builtin_ia32_stmxcsr() & ~0x3fu; }

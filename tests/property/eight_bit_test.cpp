@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elements of 8 bits, code by code: what compiled code reads of each, and what it stores of numbers around the middles
-// between them.
+// 8-bit elements, code by code: the value that compiled code reads for each code, and the code that it stores for
+// numbers around the midpoints between values.
 #include "backend/backend.h"
 #include "check.h"
 #include "device_image.h"
@@ -53,7 +53,8 @@ std::vector<double> values_of(DType type) {
     return values;
 }
 
-/// Returns the values of a type, the middles between them and the f32 on both sides of each, and what is too large.
+/// Returns the values of a type, the midpoints between them with the f32 on both sides of each, and numbers beyond the
+/// range.
 std::vector<double> arguments(DType type) {
     const float infinity = std::numeric_limits<float>::infinity();
     std::vector<double> x = {std::nan(""), 1e30, -1e30, static_cast<double>(infinity), -static_cast<double>(infinity),

@@ -145,7 +145,7 @@ TEST_CASE("the caller's threads run the tasks of large launches only") {
 
 TEST_CASE("a parallel_for that omits tasks makes a launch fail") {
     struct Careless {
-        int64_t most = 0;  ///< the tasks of a job that it runs
+        int64_t most = 0;  ///< how many tasks of a job it runs
         int64_t times = 1;
         static void run(void* self, int64_t count, void (*task)(void*, int64_t), void* context) {
             const auto& [most, times] = *static_cast<Careless*>(self);
@@ -182,8 +182,8 @@ TEST_CASE("a parallel_for that omits tasks makes a launch fail") {
 
 TEST_CASE("a parallel_for that runs a task that does not exist makes a launch fail") {
     struct Astray {
-        int64_t first = 0;  ///< runs this task and those after it
-        int64_t more = 0;   ///< than there are
+        int64_t first = 0;  ///< the first task that it runs; it runs all later ones as well
+        int64_t more = 0;   ///< tasks that it runs beyond the last
         static void run(void* self, int64_t count, void (*task)(void*, int64_t), void* context) {
             const auto& [first, more] = *static_cast<Astray*>(self);
             for (int64_t i = first; i < first + count + more; ++i) task(context, i);

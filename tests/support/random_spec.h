@@ -25,8 +25,8 @@ int64_t rounds(int64_t usual);
 class Random {
   public:
     explicit Random(uint64_t start) : engine_(start) {}
-    /// Draws what the bytes say, eight for each draw and zeros after their end, as a fuzzer draws. It refers to the
-    /// bytes.
+    /// Takes draws from the bytes, eight for each and zeros after their end, so that a fuzzer controls them. It refers
+    /// to the bytes.
     explicit Random(std::span<const uint8_t> bytes) : engine_(0), bytes_(bytes), draws_bytes_(true) {}
 
     uint64_t bits();

@@ -106,7 +106,7 @@ def make(kind, small):
 
 
 def with_ligers_norms(model):
-    """Returns the model with Liger's norms in the place of its own."""
+    """Returns the model with Liger's norms in place of its own."""
     from liger_kernel.transformers import LigerLayerNorm, LigerRMSNorm
 
     for module in list(model.modules()):

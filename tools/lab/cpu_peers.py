@@ -5,8 +5,8 @@
     python3 tools/lab/cpu_peers.py --shapes tools/lab/cpu_shapes.txt --json cpu.json [--threads 1,2] [--rounds 3]
         [--normjit build/tools/normjit/normjit] [--onednn build/tools/lab/normjit_onednn] [--only torch,onednn]
 
-For each shape and number of threads, normjit (with its ceiling) and every peer run in turn, in rounds. The medians over
-the rounds count, and a peer's share is that of the ceiling of its own round. Then: table.py, plot.py.
+For each shape and number of threads, normjit (with its ceiling) and every peer run in turn, in rounds. Results are
+medians over the rounds, and a peer's share is relative to the ceiling of its own round. Then: table.py, plot.py.
 
     torch    the operators that autograd calls (eager); rmsnorm through autograd
     compile  autograd through torch.compile of the forward pass

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Measures norms of templates/norms and what computes the same elsewhere, forward and backward, on a GPU or a CPU.
+"""Measures norms of templates/norms and other implementations of the same norms, forward and backward, on a GPU or a
+CPU.
 
     PYTHONPATH=build/python python3 tools/lab/formula_peers.py --json formulas.json [--device cpu] [--only torch,compile]
         [CASE ...]

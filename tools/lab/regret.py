@@ -71,7 +71,7 @@ def read_shapes(path):
 
 
 def draw(path, without, count, seed):
-    """Draws from the specs of a shapes file that no other file has; in the order of the file."""
+    """Draws specs of a shapes file that are in none of the files `without`. They keep the order of the file."""
     fitted = {problem for other in without for problem in read_shapes(other)}
     left = [text for problem, text in read_shapes(path).items() if problem not in fitted]
     drawn = set(random.Random(seed).sample(left, min(count or len(left), len(left))))

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Measures what PyTorch and JAX gain by normjit on a GPU, in one go of at most six minutes.
+"""Measures what PyTorch and JAX gain from normjit on a GPU, in one run of at most six minutes.
 
 The parts are operators and calls, training steps, eager and compiled (with Liger's, if installed), and JAX's gradients.
 Each part writes its JSON and its output to a folder; a short table of all results comes last.

@@ -90,7 +90,7 @@ def made(config, kind):
 
 
 def step(model, call=None):
-    """Returns the loss, and gradients by name; `call` stands for the model."""
+    """Returns the loss, and gradients by name; `call` is called in place of the model."""
     model.zero_grad(set_to_none=True)
     torch.manual_seed(1)
     tokens = torch.randint(2, 100, (2, TOKENS))

@@ -32,7 +32,7 @@ report() { # what status
   if [ "$2" -eq 0 ]; then echo "ok      $1"; else echo "FAILED  $1"; failures=$((failures + 1)); fi
 }
 
-# Prints its arguments, runs them, and their last lines.
+# Runs a command and prints the last lines of its output.
 show() {
   "$@" >"$out/last.log" 2>&1
   local status=$?

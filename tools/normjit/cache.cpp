@@ -50,7 +50,7 @@ struct CacheOptions {
 struct Item {
     std::string path;  ///< path of the file; for a pack, with the entry's place
     int64_t bytes = 0;
-    double idle_seconds = -1;  ///< time since its last use; packs do not tell
+    double idle_seconds = -1;  ///< time since its last use; unknown in packs
     Expected<Artifact> artifact;
 };
 

@@ -30,7 +30,7 @@ class ColdMemory {
     /// replacement is not strictly by age.
     int64_t turn_bytes() const { return turn_bytes_; }
     int64_t most_bytes() const { return most_bytes_; }
-    /// True if there is memory for a turn.
+    /// True if the memory is large enough for turn_bytes().
     bool is_enough() const { return turn_bytes_ <= most_bytes_; }
 
     /// Returns memory at the start of a page, a different page each time. Its old content is lost.

@@ -58,8 +58,8 @@ struct Job {
     Target target;
 };
 
-/// Times in seconds: that of the first compilation in this process, which finds and opens NVRTC, and medians of many.
-/// Loading is measured only on the machine that the target describes.
+/// Times in seconds: of the first compilation in this process, which finds and opens NVRTC, and medians of many
+/// compilations. Loading is measured only on the machine that the target describes.
 struct Times {
     double first_compile = 0;
     bench::Sample compile, load;

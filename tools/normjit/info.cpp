@@ -81,7 +81,7 @@ ordered_json program_facts() {
     return facts;
 }
 
-/// Returns the name of a code generator, and what it means if there is none.
+/// Returns the name of a code generator; if there is none, says what that means.
 std::string backend_text(const Expected<std::string>& backend) {
     if (!backend.ok()) return backend.status().message();
     return *backend == "portable" ? "portable: formulas are evaluated in C++, slowly" : *backend;

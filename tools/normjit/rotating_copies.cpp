@@ -75,7 +75,7 @@ Status RotatingCopies::spread(ColdMemory& memory, bench::Team& team) {
                     static_cast<const char*>(problem_.tensors[moving.tensor].data()) + begin,
                     static_cast<size_t>(end - begin));
     };
-    // Few copies are large: all threads work on each.
+    // If there are only few copies, they are large, so all threads work on each.
     for (const Moving& moving : moving_) {
         if (problem_.spec.writes(moving.tensor)) continue;
         const int64_t bytes = bytes_of(moving.tensor);

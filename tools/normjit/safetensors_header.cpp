@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rules of the header. Every number in it comes from a stranger: nothing is multiplied, added or allocated before
-// it has been bounded.
+// The rules of the header. No number in it can be trusted: nothing is multiplied, added or allocated before it has been
+// bounded.
 #include "safetensors.h"
 #include "support/try.h"
 

@@ -276,7 +276,7 @@ class FormulaComputation : FormulaRows<Real> {
         for (size_t j = 0; j < cols_; ++j) sums[j].add(numbers.size() == 1 ? numbers[0] : numbers[j], times);
     }
 
-    /// Evaluates what is computed from [N] tensors, numbers and sums over the rows.
+    /// Evaluates an operation on [N] tensors, numbers and sums over the rows, after its operands.
     void evaluate_columns(size_t id) {
         const Operation& operation = program_.operations[id];
         if (operation.kind == Kind::reduced) return;

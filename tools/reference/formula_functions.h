@@ -43,7 +43,7 @@ constexpr Function<Real> functions[] = {
          return std::erfc(-x * Real(0.70710678118654752440084436210485L)) / 2 +
                 x * Real(0.39894228040143267793994605993438L) * std::exp(-x * x / 2);
      },
-     // as max(x, 0) less |x| times the tail, a product with exp(-x^2 / 2)
+     // through max(x, 0) - |x| * tail, where the tail is a product with exp(-x^2 / 2)
      [](Real x) {
          return x * std::erfc(std::fabs(x) * Real(0.70710678118654752440084436210485L)) / 2 * (1 + x * x / 2);
      }},

@@ -92,8 +92,8 @@ class FormulaRows {
         return result;
     }
 
-    /// The compiler may multiply factors in another order, and take them out of sums. If the product of two such
-    /// numbers would overflow, no result is certain.
+    /// The compiler may multiply factors in another order, or take them out of sums. If the product of two such numbers
+    /// would overflow, no result is certain.
     static Number with_headroom(const Number& number) {
         static const Real most = std::sqrt(Rounding<Real>::most);
         return std::fabs(number.value) + number.error <= most

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lists the functions of an artifact for a CPU, and what emits each.
+// Lists the functions of an artifact for a CPU, each with the code that emits it.
 #pragma once
 
 #include "backend/cpu/machine.h"

@@ -20,7 +20,8 @@ class RowValues {
 
     /// Loads what the first sweep reads, for the rows of a block.
     void load_inputs(Block block = Block::current);
-    /// Makes the inputs that load_inputs() stored for the next block those of the current block.
+    /// At the start of a block, copies the inputs that load_inputs() stored for the next block to the places of the
+    /// current block's.
     void take_over_inputs();
 
     /// Compute the row values after sweep `index`: from its rows' kept sums, from the sums of all ranges of columns, or

@@ -31,12 +31,12 @@ struct LoopBody {
     std::vector<ValueId> spills = {};  ///< values that are written to memory as soon as they are known
 };
 
-/// Selects the ops of a body: those of a Selection. A constant is loaded before each op that uses it, and lives no longer. Operands that are
-/// not among `values` are live already; the caller knows their registers.
+/// Selects the ops of a body, which are part of a Selection. A constant is loaded before each op that uses it, and
+/// lives no longer. Operands that are not among `values` are live already; the caller knows their registers.
 std::vector<MicroOp> select(const ir::Function& function, const LoopBody& body);
 
-/// A body's ops, what dies at them and what they need. Selection takes about as long as emission, so code that is emitted
-/// several times is selected once.
+/// The ops of a body, the values whose last use each is, and the number of units that they need. Selection takes about
+/// as long as emission, so code that is emitted several times is selected once.
 struct Selection {
     Selection(const ir::Function& function, const LoopBody& body);
 

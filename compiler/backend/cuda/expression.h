@@ -16,7 +16,8 @@ namespace normjit::backend::cuda {
 /// Returns a literal of the compute type that reads back exactly: "9.99999975e-06f".
 std::string literal(double number, DType compute);
 
-/// True if the op is a function in templates/cuda/functions.cuh; those of types.cuh are always there.
+/// True if the op is a function in templates/cuda/functions.cuh, which must be included for it; types.cuh is always
+/// included.
 bool is_in_math(ir::Op op);
 
 class Expressions final : public ir::Formula {

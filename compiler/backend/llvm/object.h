@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Turns an object file into what an artifact carries: one piece of code that runs at any address.
+// Turns an object file into one piece of code that runs at any address, as an artifact carries it.
 #pragma once
 
 #include "normjit/artifact.h"

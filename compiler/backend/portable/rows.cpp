@@ -216,7 +216,7 @@ class Rows {
     std::array<Chunk, most_values> chunks_;
 };
 
-/// Evaluates what comes after the rows, in chunks of columns.
+/// Evaluates the values that are computed after all rows, in chunks of columns.
 template <class T>
 class FinalReduce {
   public:

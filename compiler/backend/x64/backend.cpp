@@ -67,7 +67,7 @@ Expected<Artifact> emit(const plan::Plan& plan) {
     try {
         const int spare = Assembler::value_registers - register_demand(plan).registers;
         int64_t reserved = 0, saved = 0;
-        do {  // how many places the frames need is known afterwards
+        do {  // the size of the frames is known only after emission
             reserved = saved;
             Assembler assembler(plan.function.compute, packing(plan), plan.target, spare);
             artifact.entries.clear();

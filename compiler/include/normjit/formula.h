@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A norm that is given as a text, in the language of compiler/ir/formula_text.h, and what a spec chose of it. Immutable
+// A norm that is given as a text, in the language of compiler/ir/formula_text.h, with the choices of a spec. Immutable
 // once parse_spec() has made it.
 #pragma once
 
@@ -19,7 +19,7 @@ namespace normjit {
 struct Spec;
 
 struct Formula {
-    std::string source;  ///< how the text of a spec begins: the name of a norm of the library, or the whole formula
+    std::string source;  ///< the beginning of a spec's text: the name of a norm in the library, or the whole formula
     std::string name;    ///< the norm's
     std::string text;    ///< the formula
 

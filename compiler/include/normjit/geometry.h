@@ -77,7 +77,8 @@ struct Geometry {
     bool is_split(int64_t rows, int64_t workspace_bytes) const {
         return rows > 0 && rows <= cpu.split_rows && workspace_bytes >= split_workspace();
     }
-    /// CPU: returns the bytes at the end of a group's workspace to which inputs [N/R] are spread.
+    /// CPU: returns how many bytes at the end of a group's workspace hold the inputs [N/R] after they are spread to N
+    /// elements.
     static int64_t spread_bytes(const OperandList& operands, int64_t cols);
     /// CPU: returns the number that divides the columns of every range of the final reduce, so that ranges have whole
     /// cache lines and whole runs.

@@ -98,7 +98,8 @@ Status usability(const Spec& spec, const Schedule& schedule, const Target& targe
 /// specs with `invariant` that differ in rows only, all schedules sum rows alike.
 Schedule heuristic(const Spec& spec, const Target& target);
 
-/// Returns, for people, what led to that schedule: lines of the tables of measurements, or properties of the problem.
+/// Returns, for people, the reasons for that schedule: lines of the tables of measurements, or properties of the
+/// problem.
 std::vector<std::string> heuristic_reasons(const Spec& spec, const Target& target);
 
 }  // namespace normjit

@@ -38,7 +38,8 @@ class ScheduleSpace {
     std::vector<Schedule> of_points() const;
 
     /// Returns usable schedules that the heuristic chooses for similar problems (narrower or wider rows, fewer or more
-    /// rows, the other norm), adapted to this one. They lie beyond the neighbours of a wrong choice.
+    /// rows, the other norm), adapted to this one. If the heuristic's choice for this problem is wrong, the best
+    /// schedule may be among them rather than among its neighbours.
     std::vector<Schedule> relatives() const;
 
     /// True if there are enough tasks to balance the load on a machine that has other work. False for CPU schedules

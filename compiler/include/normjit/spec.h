@@ -73,7 +73,7 @@ struct Spec {
 
     /// Return the tensor's name, and true if a launch writes it, and reads it only to add to it.
     std::string_view name(Tensor tensor) const;
-    /// Returns the number of a tensor that the layer has.
+    /// Returns the tensor of this name, if the layer has it.
     std::optional<Tensor> find(std::string_view name) const;
     bool is_output(Tensor tensor) const;
     /// Returns "layernorm", or the name of the formula.
@@ -123,7 +123,7 @@ struct Spec {
     bool operator==(const Spec&) const = default;
 };
 
-/// Returns what a framework promotes two types to: f32 if both have 16 bits and they differ.
+/// Returns the type to which a framework promotes two types: f32 if both have 16 bits and they differ.
 DType promoted(DType a, DType b);
 
 /// Parses "layernorm rows=4096 cols=4096 x=bf16 gamma=f32 out=dx,dgamma,dbeta": the norm, then keys in any order, each

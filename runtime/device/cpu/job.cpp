@@ -96,7 +96,7 @@ void Job::work(const Phase& phase, int seat, int seats, std::chrono::nanoseconds
     for (int i = 1; i < shares; ++i) run_share(phase, (seat + i) % shares, shares);
 }
 
-/// Runs what is left of a share. While a claim succeeds the job is not over, so `phase` is current.
+/// Runs the remaining tasks of a share. While a claim succeeds the job is not over, so `phase` is current.
 void Job::run_share(const Phase& phase, int of, int shares) {
     const int64_t begin = phase.tasks * of / shares, end = phase.tasks * (of + 1) / shares;
     const int64_t at_once = (end - begin) / most_claims + 1, parts = divide_up(end - begin, at_once);

@@ -4,8 +4,8 @@
 //
 // Each thread has a seat. A seat owns a share of every phase, the same one whenever the numbers of tasks and seats are
 // the same, so that a thread finds its earlier data in its caches. A thread runs its own share first, then helps with
-// the others. Whoever completes a phase announces the next one. So no thread waits for one that has not come, only for
-// tasks that another one has begun, and one thread alone completes the job.
+// the others. Whoever completes a phase announces the next one. So no thread waits for another that has not arrived,
+// only for tasks that another one has begun, and a single thread can complete the job.
 //
 // Threads write to few lines that others read:
 //   announced   the current phase, with a number that no other phase of the Job has

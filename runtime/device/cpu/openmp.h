@@ -32,7 +32,7 @@ class OpenMp {
     /// would wait forever for threads that do not exist.
     bool can_run() const;
 
-    /// Runs all tasks in one region and returns when they have returned. A thread that comes late delays the end, but
+    /// Runs all tasks in one region and returns when they have returned. A thread that arrives late delays the end, but
     /// no phase. `threads` is the number to ask for, 0 for threads(); the runtime may give fewer. Thread safe: each
     /// calling thread has its own team.
     void run(int threads, const Phases& phases) const;

@@ -116,7 +116,7 @@ LaunchArguments in_one_slice(LaunchArguments arguments) {
     return arguments;
 }
 
-/// True for few slices whose rows are so few that all threads share the columns of each row.
+/// True for few slices with few rows, so that all threads share the columns of each row.
 bool takes_one_after_the_other(const CpuKernel& kernel, const LaunchArguments& arguments) {
     constexpr int64_t most_slices = 16;
     return !kernel.operands.has_shared_sums() && arguments.slices <= most_slices && kernel.splits_columns(arguments);

@@ -25,14 +25,14 @@ struct PrepareOptions {
 
 class Device;
 
-/// Thread safe; copies share one engine. Kernels keep alive what they need of it. A thread that is cancelled inside
-/// (pthread_cancel) goes on until it leaves.
+/// Thread safe; copies share one engine. Kernels keep the parts of it alive that they need. A thread that is cancelled
+/// (pthread_cancel) inside a call is cancelled only after the call.
 ///
-/// fork(): a child may go on using an engine and its kernels; the engine's own threads start anew. fork() waits while
-/// other threads create an engine, prepare, compile or tune. In the background it waits for the current task only;
-/// queued ones are made by the child when asked for. fork() does not wait inside a callback of these functions: such a
-/// child must not touch the engine, not even to destroy it, and creates its own. A GPU's engine is usable in the parent
-/// only, as its CUDA contexts are.
+/// fork(): a child may go on using an engine and its kernels; the engine's own threads are started again. fork() waits
+/// while other threads create an engine, prepare, compile or tune. Of the work in the background, it waits only for the
+/// current task; the child makes queued kernels when they are requested. A fork() inside a callback of these functions
+/// does not wait: its child must not touch the engine, not even to destroy it, but creates its own. A GPU's engine can
+/// be used only in the parent, like its CUDA contexts.
 class Engine {
   public:
     /// Fails with `unavailable`, and says what is missing, when this machine lacks the device or a GPU's driver. Fails

@@ -54,8 +54,8 @@ inline constexpr TunePolicy all_tune_policies[] = {TunePolicy::off, TunePolicy::
 
 /// Whose threads run the launches on the CPU. own: the engine's. openmp: the threads of the OpenMP runtime (libgomp,
 /// libomp, libiomp5) that the process has loaded. They spin between parallel regions and compete for the cores with all
-/// other threads, and a launch ends when all of them have come: on a machine that other programs load, own threads are
-/// faster. automatic: OpenMP's threads if a runtime is loaded when the engine is created, else own threads.
+/// other threads, and a launch ends only when all of them have arrived: on a machine that other programs load, own
+/// threads are faster. automatic: OpenMP's threads if a runtime is loaded when the engine is created, else own threads.
 ///
 /// The runtime is searched when the engine is created, not later: the number of threads affects the choice of
 /// schedules, and a launch searches nothing. A program that loads a runtime later creates its engine after that, or

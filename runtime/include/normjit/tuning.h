@@ -92,7 +92,7 @@ class TuningRecords {
     /// `cols` reads its lines, in some 20 us per line, and warns of lines that are not records.
     void add_unread(std::string_view text, const std::string& source);
 
-    /// Sets what find() asks where no record applies; until then, the points in the library.
+    /// Sets the points that find() consults if no record applies; by default, those in the library.
     void set_points(PointSet points);
 
     /// Counts the records that have been read.

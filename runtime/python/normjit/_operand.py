@@ -179,7 +179,8 @@ def empty(like, shape, dtype=None):
 
 
 def was_written(array):
-    """Tells torch's autograd, which refuses a backward pass through a tensor that was written after it was saved."""
+    """Tells torch's autograd that an array was written: it refuses a backward pass through a tensor that was changed
+    after it was saved."""
     if "torch" in _packages(type(array)):
         sys.modules["torch"].autograd.graph.increment_version(array)
 

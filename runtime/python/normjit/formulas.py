@@ -220,8 +220,8 @@ class Formula:
 
 
 def formula(text: str) -> Formula:
-    """Returns the Formula of a text, or of a norm of the library by its name, "gated_rmsnorm". The language is described
-    in normjit's compiler/FORMULAS.md. Raises normjit.InvalidArgument with the place of what is wrong."""
+    """Returns the Formula for a text, or for the name of a norm in the library, such as "gated_rmsnorm". The language
+    is described in normjit's compiler/FORMULAS.md. Raises normjit.InvalidArgument with the place of the mistake."""
     if not isinstance(text, str):  # some have no hash
         raise InvalidArgument(f"formula: is {type(text).__name__}; must be a str")
     return _made(text)

@@ -61,7 +61,7 @@ def _path(name: str, path: Path) -> bytes:
 
 
 def _run(words: list[str | bytes], captured: bool) -> bytes:
-    """Runs the program and returns its results; if they are not captured, shows its messages as they come."""
+    """Runs the program and returns its results; if they are not captured, shows its messages as they arrive."""
     import subprocess
 
     path = [os.path.dirname(_library.FOLDER), *filter(None, [os.environ.get("PYTHONPATH")])]

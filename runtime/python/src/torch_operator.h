@@ -63,7 +63,7 @@ struct Invalid : Error {
 /// tensors. Throws Invalid, or Error for calls that torch's own operator may be able to serve.
 Given read(const Value* stack, const Signature& signature);
 
-/// Frees what the caller of an operator handed over.
+/// Frees the arguments that the caller of an operator handed over.
 void consume(Value* stack, const Signature& signature);
 
 }  // namespace normjit::torch

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The part of XLA's foreign function interface that normjit uses, a C interface: XLA passes a table of its functions to
-// each call, so one binary serves every jaxlib whose interface has this major version, and links none. The original is
-// xla/ffi/api/c_api.h in jaxlib's wheel; a test compares the two.
+// each call, so one binary serves every jaxlib whose interface has this major version, without linking it. The original
+// is xla/ffi/api/c_api.h in jaxlib's wheel; a test compares the two.
 #pragma once
 
 #include <cstddef>

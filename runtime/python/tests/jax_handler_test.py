@@ -107,7 +107,7 @@ def problem(rows=3000):
 
 
 def test_gradients_without_a_pool():
-    """Without threads from XLA, the caller does everything, and frees the errors that say so."""
+    """If XLA gives no threads, the caller runs all tasks, and frees the errors by which XLA says so."""
     xla = Xla()
     inputs, outputs = problem()
     assert not call(xla, SPEC, inputs, outputs)

@@ -266,7 +266,7 @@ def test_report_measures():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 @pytest.mark.parametrize("eps", [None, 1e-5])
 def test_torchs_rms_norm(dtype, eps):
-    """With such small inputs it matters which eps None stands for."""
+    """With such small inputs, the value of the default eps matters."""
     model = torch.nn.Sequential(torch.nn.RMSNorm(64, eps=eps)).to(dtype)
     x = leaf(1, 5, 64, dtype=torch.float64).detach().mul(3e-4).to(dtype).requires_grad_()
     dy = leaf(2, 5, 64, dtype=dtype).detach()

@@ -39,7 +39,7 @@ class Pool {
         run(count, [](void* context, int64_t i) { (*static_cast<const Work*>(context))(i); }, const_cast<Work*>(&work));
     }
 
-    /// Returns what normjit may use, in C++; in C the same two fields.
+    /// Returns the parallel_for that normjit uses, in C++; in C, its two fields.
     normjit::ParallelFor lend() {
         return {[](void* self, int64_t count, void (*task)(void*, int64_t), void* context) {
                     static_cast<Pool*>(self)->run(count, task, context);

@@ -66,7 +66,7 @@ Expected<Json> Channel::receive(Time deadline) {
 Expected<Child> Child::start(const Main& main) {
     int ends[2];
     if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) return failed(std::strerror(errno));
-    std::fflush(nullptr);  // otherwise both processes would write what is buffered
+    std::fflush(nullptr);  // otherwise both processes would write the buffered output
     const pid_t parent = ::getpid();
     const pid_t pid = ::fork();
     if (pid < 0) {
@@ -81,7 +81,7 @@ Expected<Child> Child::start(const Main& main) {
             Channel channel(ends[1], ends[1]);
             main(channel);
         }
-        ::_exit(0);  // the parent cleans up what it has set up itself
+        ::_exit(0);  // skips cleaning up, which is the parent's task
     }
     ::close(ends[1]);
     Child child;

@@ -63,10 +63,10 @@ _keeps_bits = False
 
 
 def batch_invariant(on: bool = True) -> None:
-    """Makes normjit's later launches for torch give a row the same bits in every batch: whatever the number of rows, and
-    wherever the row stands. That holds for y, h, statistics and dx, of operators, patched modules, formulas and, if set
-    before torch.compile(backend="normjit") compiles, its regions; not for calls that are left to torch, which
-    report() counts. Few rows are slower then, because threads may not share a row in parts. Thread safe; for the whole
+    """Makes normjit's later launches for torch give a row the same bits in every batch: for any number of rows, and any
+    position of the row. That holds for y, h, statistics and dx, of operators, patched modules, formulas and, if set
+    before torch.compile(backend="normjit") compiles, its regions; not for calls that are left to torch, which report()
+    counts. Few rows are slower then, because threads may not share a row in parts. Thread safe; for the whole
     process."""
     global _keeps_bits
     if not isinstance(on, bool):

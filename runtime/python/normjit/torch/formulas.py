@@ -89,7 +89,7 @@ def _outputs(text: str, with_statistics: bool) -> str:
 def formula(text: str) -> Norm:
     """Returns a differentiable function for a formula, given as a text or as a name in the library; see
     normjit.formula(), and Norm for types and transforms. The function can be copied and pickled. Raises
-    normjit.InvalidArgument with the place of what is wrong."""
+    normjit.InvalidArgument with the place of the mistake."""
     return Norm(text) if torch.compiler.is_compiling() else _made(text)
 
 

@@ -44,7 +44,7 @@ def region(spec: str, outputs: str, tensors: Sequence[torch.Tensor]) -> list[tor
     """Returns the outputs of a formula.
 
     spec     the text of a spec with a formula; its inputs are `tensors`, in this order
-    outputs  the layout and type of each output, in the formula's order; see layout_of()"""
+    outputs the layout and type of each output, in the formula's order; see empty_outputs()"""
     calls[spec] = calls.get(spec, 0) + 1
     made = empty_outputs(spec, outputs, tensors)
     plan = _plan(spec, str(tensors[0].device))

@@ -114,7 +114,7 @@ def parameters_of_forward(kind):
 
 
 def may_take_gate(kind):
-    """True if forward() can be called with x and one argument more."""
+    """True if forward() can be called with x and one more argument."""
     parameters = list((parameters_of_forward(kind) or {}).values())
     return len(parameters) > 1 and inspect.Parameter.empty not in parameters[2:]
 

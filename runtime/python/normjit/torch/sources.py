@@ -11,7 +11,7 @@ FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodDescript
              torch._ops.OpOverload, torch._ops.OpOverloadPacket)
 VALUES = (torch.dtype, torch.device, torch.layout, torch.memory_format)
 KNOWN = ("torch", "math", "typing", "builtins", "functools", "einops", "numpy")  # packages whose state is not examined
-TABLES = ("transformers.activations",)  # modules whose classes are tables of functions that nobody writes to
+TABLES = ("transformers.activations",)  # modules whose classes are tables of functions that never change
 MOST_FUNCTIONS = 64  # the most functions that one forward() may lead to
 
 
