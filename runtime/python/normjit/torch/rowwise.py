@@ -100,7 +100,7 @@ class _Rowwise:
         return result
 
     def _bound(self, arguments: Any, named: dict[str, Any]) -> dict[str, Any]:
-        """Returns the arguments by the names of their parameters, in the order of these."""
+        """Returns the arguments by parameter name, in the order of the parameters."""
         positional = dict(zip(self._positional, arguments))
         bound = {**self._defaults, **positional, **named}
         fit = len(positional) == len(arguments) and not any([name in named for name in positional])
