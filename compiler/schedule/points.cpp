@@ -37,7 +37,7 @@ Expected<Point> parse_point(std::string_view line, const Target& target) {
     Point point;
     NORMJIT_TRY(point.spec, parse_spec(both.first));
     if (point.spec.all_rows().value_or(0) < 1)
-        return invalid_argument("a point has rows=, 1 or more, and slices= of a number");
+        return invalid_argument("a point must have rows=, at least 1, and a number for slices=");
     NORMJIT_TRY(point.schedule, parse_schedule(both.second));
     NORMJIT_RETURN_IF_ERROR(check_ranges(point.schedule, target));
     const std::string_view share = text::first_word(end.second);

@@ -141,9 +141,9 @@ Status check_sums_beside_runs(const Spec& spec, const ir::Function& function) {
         for (ir::ValueId id = 0; id < function.size(); ++id) {
             const ir::Value& value = function[id];
             if (!needed[id] || value.op != ir::Op::input || !spec.axes(value.tensor).has_runs()) continue;
-            return invalid_argument(
-                fmt::format("spec: formula: {}: a sum over the rows goes with no runs of columns, but {} has them",
-                            spec.name(output.tensor), value.name));
+            return invalid_argument(fmt::format(
+                "spec: formula: {}: arithmetic on a sum over the rows cannot use {}, an input with runs of columns",
+                spec.name(output.tensor), value.name));
         }
     }
     return {};

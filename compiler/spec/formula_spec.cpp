@@ -43,7 +43,7 @@ class FormulaReader {
     Expected<GradientKind> gradient_kind(std::string_view input) {
         only_gradient_ = gradient_name(input);
         NORMJIT_RETURN_IF_ERROR(read_given());
-        if (spec_.pass != Pass::backward) return fields_.error("pass", "a backward pass has gradients");
+        if (spec_.pass != Pass::backward) return fields_.error("pass", "only a backward pass has gradients");
         NORMJIT_TRY(const Needed needed, read_above());
         const auto value = needed.pass.values.find(input);
         if (value == needed.pass.values.end() || needed.pass.function[value->second].op != ir::Op::input)
@@ -381,7 +381,7 @@ Expected<Spec> parse_formula_spec(std::string_view text) {
 
 Expected<GradientKind> gradient_kind(std::string_view text, std::string_view input) {
     if (!begins_with_formula(text))
-        return invalid_argument("spec: a formula expected, which has the gradients asked about");
+        return invalid_argument("spec: must begin with a formula; only formulas can be asked about gradients");
     return with_reader(text, [&](FormulaReader& reader) { return reader.gradient_kind(input); });
 }
 

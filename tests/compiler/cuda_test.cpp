@@ -70,7 +70,8 @@ TEST_CASE("a refused CUDA schedule gets a reason") {
     CHECK(reason("layernorm cols=1000 out=dx", "cuda threads_per_row=128 vector_width=4 pace=2") ==
           "schedule: pace=2: needs an output without rows, whose final reduce resets the counter");
     CHECK(reason("layernorm cols=1024", "cuda threads_per_row=128 vector_width=4 rows_per_team=2") ==
-          "schedule: rows_per_team=2: with an output without rows row_groups share all rows, each with one partial");
+          "schedule: rows_per_team=2: must be 0 with an output without rows, for which there are only row_groups "
+          "partials");
     CHECK(reason("layernorm cols=1024 out=dx", "cuda threads_per_row=128 vector_width=4 rows_per_team=2").empty());
     CHECK(reason("layernorm cols=1024 out=dx", "cuda form=two_pass threads_per_row=128 rows_per_team=2") ==
           "schedule: rows_per_team=2: form=two_pass has no teams");

@@ -159,7 +159,8 @@ TEST_CASE("runs of columns and numbers beside partners") {
     const Spec whole = kernel_spec(*parse_spec(text + " R=12"));
     CHECK((whole.axes(*whole.find("dg")).run == 6 && !whole.find("dg_2")));
     CHECK(error_of(text + " R=4") ==
-          "spec: formula: g: a run of 4 columns lies in both halves of a row of 12, which goes with no partner()");
+          "spec: formula: g: a run of 4 columns lies in both halves of a row of 12; with partner() it must lie in one "
+          "half");
 }
 
 TEST_CASE("other specs are those of their kernels") {

@@ -62,7 +62,7 @@ TEST_CASE("what is wrong with a file of points has its line") {
     CHECK(error(head + "rmsnorm rows=1 cols=8") == "line 3: a point is SPEC | SCHEDULE | SHARE DATE");
     CHECK(error(head + "rmsnorm rows=1 cols=x | cuda row_groups=1 | -").starts_with("line 3: spec: cols=x"));
     CHECK(error(head + "rmsnorm cols=8 | cuda row_groups=1 | - 2026-11-27")
-              .starts_with("line 3: a point has rows=, 1 or more"));
+              .starts_with("line 3: a point must have rows=, at least 1"));
     CHECK(error(head + "rmsnorm rows=1 cols=8 | cuda pace=q | -").starts_with("line 3: schedule: pace=q"));
     CHECK(error(head + "rmsnorm rows=1 cols=8 | cpu row_groups=1 | -").starts_with("line 3: schedule: is of kind cpu"));
     CHECK(error(head + "rmsnorm rows=1 cols=8 | cuda row_groups=1 | many").starts_with("line 3: share many"));

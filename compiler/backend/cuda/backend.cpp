@@ -27,8 +27,9 @@ Status supports(const Target& target) {
 Status legal(const plan::Plan& plan) {
     for (size_t i = 0; i < plan.cuda().sum_of_output.size(); ++i) {
         if (plan.cuda().sum_of_output[i] != ir::no_value) continue;
-        return invalid_argument(fmt::format("spec: {} is not made of one column sum; a GPU finishes each by itself",
-                                            plan.function.operand(plan.epilogue.stores[i].tensor).name));
+        return invalid_argument(
+            fmt::format("spec: {} must be computed from exactly one column sum; a GPU finishes each sum separately",
+                        plan.function.operand(plan.epilogue.stores[i].tensor).name));
     }
     if (!plan.operands.row_outputs().empty() && plan.sweeps.size() < 2)
         return invalid_argument("spec: row outputs need a row mean; a GPU stores them after the last one");

@@ -121,8 +121,9 @@ Status check_sharing(const CudaSchedule& s, const OperandList& operands, const T
         return refuse("pace={}: needs an output without rows, whose final reduce resets the counter", s.pace);
     }
     if (s.rows_per_team > 0 && !operands.reductions().empty()) {
-        return refuse("rows_per_team={}: with an output without rows row_groups share all rows, each with one partial",
-                      s.rows_per_team);
+        return refuse(
+            "rows_per_team={}: must be 0 with an output without rows, for which there are only row_groups partials",
+            s.rows_per_team);
     }
     return {};
 }

@@ -98,7 +98,7 @@ class Operand:
                                       "rms_norm, or give detach()")
             array = array.detach()
         if "torch" in _packages(type(array)) and array.is_neg():
-            raise InvalidArgument(f"{self.name}: is a view that turns the sign of what it reads, which normjit would not see; give "
+            raise InvalidArgument(f"{self.name}: is a view that negates what it reads, which normjit would not see; give "
                                   "resolve_neg()")
         on_gpu = device_type(self.name, array) != CPU
         self._owner = capsule = _capsule_of(self.name, array, {"stream": stream or 1} if on_gpu else {})

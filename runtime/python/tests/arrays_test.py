@@ -380,6 +380,6 @@ def test_negative_views_of_torch():
     turned = torch._neg_view(torch.ones(2, 3))
     for name, call in {"x": lambda: normjit.rms_norm(turned), "y": lambda: normjit.rms_norm(x, out={"y": turned}),
                        "dy": lambda: normjit.layer_norm_backward(x, turned)}.items():
-        with pytest.raises(normjit.InvalidArgument, match=f"^{name}: is a view that turns the sign of what it reads"):
+        with pytest.raises(normjit.InvalidArgument, match=f"^{name}: is a view that negates what it reads"):
             call()
     assert (normjit.rms_norm(turned.resolve_neg()).y < 0).all()

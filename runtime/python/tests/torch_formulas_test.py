@@ -124,9 +124,9 @@ def without_gradients(x, weight):
 
 def test_gradients_that_are_not_those_of_the_values_are_refused():
     x, weight = drawn(4, 8), drawn(8)
-    with pytest.raises(normjit.InvalidArgument, match="its gradient of x is another than that of what it computes"):
+    with pytest.raises(normjit.InvalidArgument, match="its gradient of x is not the gradient of what it computes"):
         normjit.torch.rowwise(detached)(x)
-    with pytest.raises(normjit.InvalidArgument, match="its gradient of weight is another than that of what it computes"):
+    with pytest.raises(normjit.InvalidArgument, match="its gradient of weight is not the gradient of what it computes"):
         normjit.torch.rowwise(without_gradients)(x, weight)
 
 
@@ -141,7 +141,7 @@ def test_a_rowwise_function_takes_arguments_as_the_function_does():
     assert Module.scaled.__name__ == "scaled"
     with pytest.raises(TypeError, match="too many positional arguments"):
         Module().scaled(x, x)
-    with pytest.raises(normjit.InvalidArgument, match="unhashable type: 'list': arguments that are no tensors must be constants"):
+    with pytest.raises(normjit.InvalidArgument, match="unhashable type: 'list': arguments that are not tensors must be hashable constants"):
         Module().scaled(x, by=[1])
     with pytest.raises(normjit.InvalidArgument, match="has a parameter \\*x; each must have a name of its own"):
         normjit.torch.rowwise(lambda *x: x[0])

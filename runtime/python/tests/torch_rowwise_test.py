@@ -95,7 +95,7 @@ def test_a_number_of_rows_as_an_argument():
 @pytest.mark.parametrize("function", [lambda x: x + 1e-4 * x.detach(), lambda x: torch.sqrt(x - 5) + x.detach(),
                                       lambda x: torch.log(-x) * 1e-2 + 1e-2 * x.detach()])
 def test_gradients_are_compared_where_they_are_finite(function, dtype):
-    with pytest.raises(normjit.InvalidArgument, match="its gradient of x is another than that of what it computes"):
+    with pytest.raises(normjit.InvalidArgument, match="its gradient of x is not the gradient of what it computes"):
         rowwise(function)(7 * ones(dtype=dtype))
 
 
@@ -146,11 +146,11 @@ WEIGHT, SCALAR, NO_DATA = ones(8), torch.tensor(2.0), ones(8, device="meta")
 
 
 @pytest.mark.parametrize("function, message", [
-    (lambda x: x * WEIGHT, r"aten.mul.Tensor: a tensor of shape \(8,\) is none of the function's arguments; a tensor must be one"),
-    (lambda x: x + (WEIGHT * 2).exp(), r"aten.add.Tensor: a tensor of shape \(8,\) is none of the function's arguments"),
-    (lambda x: x * SCALAR, r"a tensor of shape \(\) is none of the function's arguments; .*, and a number no tensor"),
-    (lambda x: x * torch.tensor(2.0), r"a tensor of shape \(\) is none of the function's arguments"),
-    (lambda x: x * NO_DATA, r"a tensor of shape \(8,\) is none of the function's arguments"),
+    (lambda x: x * WEIGHT, r"aten.mul.Tensor: a tensor of shape \(8,\) is not an argument of the function; pass tensors as arguments"),
+    (lambda x: x + (WEIGHT * 2).exp(), r"aten.add.Tensor: a tensor of shape \(8,\) is not an argument of the function"),
+    (lambda x: x * SCALAR, r"a tensor of shape \(\) is not an argument of the function; .*, and write numbers as Python numbers"),
+    (lambda x: x * torch.tensor(2.0), r"a tensor of shape \(\) is not an argument of the function"),
+    (lambda x: x * NO_DATA, r"a tensor of shape \(8,\) is not an argument of the function"),
     (lambda x: x.roll(4), "aten.roll.default, of shape .*: a row can be rolled by a half of it only, over the last dimension"),
     (lambda x: x.roll((4, 4), (0, -1)), "a row can be rolled by a half of it only, over the last dimension")])
 def test_refusals_have_their_reason(function, message):
@@ -174,7 +174,7 @@ def test_tensors_that_are_no_rows_of_numbers_are_refused():
     lambda x: x * 2 if x.sum() > 0 else x, lambda x: x * x.amax().item(), lambda x: x * len(x.nonzero()),
     lambda x: x * 2 if torch.equal(x, x) else x])
 def test_code_that_reads_numbers_of_tensors_is_refused(function):
-    with pytest.raises(normjit.InvalidArgument, match="the code reads numbers of a tensor"):
+    with pytest.raises(normjit.InvalidArgument, match="the code reads values of a tensor"):
         rowwise(function)(ones())
 
 

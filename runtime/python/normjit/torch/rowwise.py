@@ -138,7 +138,7 @@ def _plan(of: _Rowwise, kinds: Any, others: Any, cols: int) -> str:
     try:
         hash(others)
     except TypeError as error:
-        raise InvalidArgument(f"{_shown(of.__wrapped__)}: {error}: arguments that are no tensors must be constants") from None
+        raise InvalidArgument(f"{_shown(of.__wrapped__)}: {error}: arguments that are not tensors must be hashable constants") from None
     return _traced(of.__wrapped__, kinds, others, _told_apart([value for _, value in others]), cols)
 
 
@@ -211,8 +211,8 @@ class _Given(TorchDispatchMode):
 
     def __torch_dispatch__(self, operator: Any, kinds: Any, arguments: Any = (), named: Any = None) -> Any:
         if torch.Tag.data_dependent_output in operator.tags or torch.Tag.dynamic_output_shape in operator.tags:
-            raise InvalidArgument(f"rowwise: {operator}: the code reads numbers of a tensor, as if and item() do; what it computes "
-                                  "must be the same for all numbers")
+            raise InvalidArgument(f"rowwise: {operator}: the code reads values of a tensor, as `if` and item() do; it must "
+                                  "compute the same for all values")
         tensors = [each for each in pytree.tree_flatten((arguments, named))[0] if isinstance(each, torch.Tensor)]
         if any([each.is_meta for each in tensors]):
             for each in tensors:
@@ -252,7 +252,7 @@ def _check(function: Callable[..., Any], of_tensors: Callable[..., Any], norm: N
                               "modes or requires_grad has no place in a row-wise function")
     for (name, *_), is_off in zip(kinds, off[1:]):
         if is_off:
-            raise InvalidArgument(f"{_shown(function)}: its gradient of {name} is another than that of what it computes; "
+            raise InvalidArgument(f"{_shown(function)}: its gradient of {name} is not the gradient of what it computes; "
                                   "detach(), no_grad() and autograd.Function have no place in a row-wise function")
 
 
