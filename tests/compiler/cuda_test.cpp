@@ -223,7 +223,7 @@ TEST_CASE("rows that start anywhere in a vector") {
     CHECK(reason(spec, (schedule + "async column_memory=shared").c_str()) ==
           "schedule: column_memory=shared: needs rows_per_block=1 when vector_width=8 does not divide cols=1001");
     CHECK(plan::vectors_of_row(1000, 8) == 125);
-    CHECK(plan::vectors_of_row(1001, 8) == 126);  // from the eighth element on: 1, 124 * 8, 8
+    CHECK(plan::vectors_of_row(1001, 8) == 126);  // from a vector's last element on: 1 + 124 * 8 + 8
     CHECK(plan::vectors_of_row(1002, 8) == 127);
     const Target target = *parse_target("sm_90 sms=132");
     for (const int64_t cols : {1001, 4097, 70001}) {

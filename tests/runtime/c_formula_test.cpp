@@ -72,7 +72,7 @@ TEST_CASE("c: what has no answer about its gradient says why") {
     const std::string text = with_body("y = x * g * s");
     CHECK(gradient_of(text, "y") == "spec: formula: 'y' is no input of this spec");
     CHECK(gradient_of(text, "c") == "spec: formula: 'c' is no input of this spec");  // the layer lacks it
-    CHECK(gradient_of("rmsnorm cols=8", "x").starts_with("spec: a formula expected"));
+    CHECK(gradient_of("rmsnorm cols=8", "x").starts_with("spec: must begin with a formula"));
     CHECK(gradient_of(text + " pass=forward", "x").starts_with("spec: pass=forward: "));
     CHECK(gradient_of(with_body("y = x * z"), "x").starts_with("spec: z is missing"));
     CHECK(gradient_of("norm f(x[S,M,N], cos[M,N]) -> y[S,M,N] { y = x * cos } slices=2 cols=8", "cos") ==

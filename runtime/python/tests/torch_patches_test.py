@@ -151,7 +151,7 @@ class Registered(Plain):
 
 
 def test_registers_of_classes():
-    """Registers that a class keeps of its subclasses do not see normjit's."""
+    """A class that keeps a list of its subclasses does not see normjit's."""
     module = normjit.torch.patch(Registered())
     assert Registered.kinds == []
     with Served(1):
