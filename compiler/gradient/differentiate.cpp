@@ -157,7 +157,8 @@ class Differentiation {
         return add(a, adjoint * of_value(is_largest.id) * power(*share.begin(), -1));
     }
 
-    /// Of partner() and neighbour(), each of which undoes itself. What is the same in all columns is its own partner.
+    /// Sends the adjoint through partner() or neighbour(), each of which undoes itself. A value that is the same in all
+    /// columns is its own partner.
     Status propagate_exchange(Op op, ValueId a, const Sum& adjoint) {
         const Expr value = writer_.write(adjoint);
         const Shape shape = builder_.function()[value.id].shape;

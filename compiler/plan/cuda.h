@@ -14,7 +14,7 @@ int largest_cluster(const Target& target);
 /// Returns the fewest elements of a vector: with neighbours a thread has both columns of a pair.
 int cuda_least_width(const Spec& spec);
 
-/// Returns how many vectors a row touches, at the worst start if the vectors do not divide it.
+/// Returns how many vectors a row touches; if they do not divide the row, for the least favourable start.
 int64_t vectors_of_row(int64_t cols, int width);
 
 /// Returns the sizes of a path, without its launches. `row_sums`: CudaPlan's. `kept_elements`: their number.

@@ -24,7 +24,7 @@ using ir::ValueId;
 /// True if all columns share an element. Both halves then do, and one tensor serves them.
 bool is_one_run(const Axes& axes, int64_t cols) { return axes.is_columns() && axes.run == cols; }
 
-/// A value in the two halves of a row. Both are the same for a value without columns.
+/// A value in each half of a row. The two are the same for a value without columns.
 struct Halves {
     Expr first, second;
 };

@@ -293,7 +293,7 @@ def test_slices():
 
 @pytest.mark.parametrize("name", ["qk_norm_rope", "qk_norm_rope_interleaved"])
 def test_matrices_that_slices_share(name):
-    """The norm of queries and keys with a rotation, of which all slices share the angles."""
+    """The norm of queries and keys with a rotation, whose angles all slices share."""
     norm = normjit.torch.formula(name)
     shapes = {"S,M,N": (3, 2, 8), "S,M": (3, 2), "S,N": (3, 8), "M,N": (2, 8), "N": (8,)}
     tensors = {name: leaf(*shapes[norm.formula.axes(name)], seed=i) for i, name in enumerate(norm.formula.inputs)}

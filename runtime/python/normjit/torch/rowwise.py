@@ -25,7 +25,7 @@ TOLERANCE = 1e-6  # of values and gradients, in the 2-norm
 SCALES = tuple(sign * size for size in (1.0, 0.1, 10.0, 100.0, 1000.0) for sign in (1, -1))  # of numbers that are tried
 MANY_ROWS = 1 << 20
 _lock = threading.Lock()  # torch traces in one thread at a time
-_thread = threading.local()  # `traces`: true in a thread that traces a function
+_thread = threading.local()  # its attribute `traces` is true in a thread that traces a function
 
 
 def rowwise(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
@@ -39,12 +39,13 @@ def rowwise(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor
 
     `function` computes a tensor of x's shape from x, its first tensor, of [..., N], from others of this shape, of [N]
     and of [..., 1], by arithmetic, what reduces the last dimension, such as mean, var and amax, functions such as exp,
-    silu and gelu, and torch's own norms of rows: layer_norm, rms_norm, normalize and softmax. It is traced once for each
-    kind of arguments: those that are no tensors are constants of the trace, and what else the code reads, such as global
-    variables, is read then. All tensors must be arguments, and the number of rows must be one if the result depends on
-    it. Values between are not rounded: the result is nearer to double precision than the function's own in a 16-bit
-    type. Its type is the function's own for these arguments without autocast. All else is as in formula(). Raises
-    normjit.InvalidArgument with the operation that is not row-wise, or that formulas do not have."""
+    silu and gelu, and torch's own norms of rows: layer_norm, rms_norm, normalize and softmax. It is traced once for
+    each kind of arguments. Arguments that are not tensors become constants of the trace, and so does everything else
+    that the code reads, such as global variables. All tensors must be arguments, and so must the number of rows if the
+    result depends on it. Intermediate values are not rounded: in a 16-bit type, the result is nearer to double
+    precision than the function's own. Its type is the function's own for these arguments without autocast. All else is
+    as in formula(). Raises normjit.InvalidArgument with the operation that is not row-wise, or that formulas do not
+    have."""
     return _Rowwise(function)
 
 
@@ -222,8 +223,8 @@ class _Given(TorchDispatchMode):
 
 
 def _inputs(kinds: Any) -> dict[str, str]:
-    """Returns the axes of tensors by their names in a formula, which are those of the parameters and a number: so no
-    two are the same, nor is one the name of a value or of another's gradient."""
+    """Returns the axes of tensors by their names in the formula. A name is the parameter's with a number, so that it is
+    neither another tensor's name, nor a value's, nor a gradient's."""
     return {f"{rowwise_writer.letters(name)}_{i}": axes for i, (name, axes, *_) in enumerate(kinds)}
 
 

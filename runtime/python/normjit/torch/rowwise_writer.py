@@ -15,17 +15,17 @@ from normjit.torch import graph_nodes as nodes
 
 Aten = torch.ops.aten
 Shapes = Mapping[str, tuple[int, ...]]  # of tensors, by their axes
-NOT_GIVEN = "a tensor of shape {} is none of the function's arguments; a tensor must be one, and a number no tensor"
+NOT_GIVEN = "a tensor of shape {} is not an argument of the function; pass tensors as arguments, and write numbers as Python numbers"
 
 
 def letters(name: str) -> str:
-    """Returns a name of Python's as a formula may have it."""
+    """Returns a Python name as a formula can have it: letters, digits and _, at most 32."""
     return "".join(c if c.isalnum() and c.isascii() else "_" for c in name)[:32]
 
 
 def written(name: str, graph: torch.fx.GraphModule, inputs: Mapping[str, str], shapes: Shapes) -> tuple[str, torch.dtype]:
-    """Returns the graph of a function of this name as a formula, and the type of its result. `inputs` has the axes of
-    its tensors, in order, by their names in the formula."""
+    """Writes the graph of the function `name` as a formula, and returns it with the type of the result. `inputs` maps the
+    names of the tensors in the formula, in order, to their axes."""
     writer = _Writer(shapes)
     names = iter(inputs)
     for node in graph.graph.nodes:
@@ -46,8 +46,8 @@ def written(name: str, graph: torch.fx.GraphModule, inputs: Mapping[str, str], s
 
 
 class _Writer:
-    """Writes the operations of a traced graph as lines of a formula. Values of [M] are of [..., 1] or, without their last
-    dimension, of [...]."""
+    """Writes the operations of a traced graph as lines of a formula. Values of [M] have the shape [..., 1] in torch or,
+    without the last dimension, [...]."""
 
     BINARY = {**nodes.BINARY, Aten.rsub.Scalar: "-", Aten.rsub.Tensor: "-"}
     SAME = {Aten._to_copy.default, Aten.clone.default, Aten.alias.default, Aten.lift_fresh_copy.default,
@@ -114,8 +114,8 @@ class _Writer:
         self.values.update((each, self.values[node]) for each in written_to)
 
     def written_to(self, node: torch.fx.Node) -> list[torch.fx.Node]:
-        """Makes an operation in place the one that makes a new tensor, and returns the nodes of the tensor that it
-        writes to, which are its result from there on."""
+        """Replaces an operation in place by the one that makes a new tensor. Returns the nodes of the tensor that was
+        written to, which stand for the result from then on."""
         if not isinstance(node.target, torch._ops.OpOverload) or not node.target._schema.is_mutable:
             return []
         _, name, overload = str(node.target).split(".")
@@ -186,8 +186,8 @@ class _Writer:
         return pattern.format(*[self.operand(each, node) for each in arguments[:count]])
 
     def kinked(self, node: torch.fx.Node, slope: float = 0.0) -> str:
-        """Writes relu, whose gradient at 0 is torch's, with a slope for negative numbers. What is infinite times 0 is
-        not 0, so numbers are finite first."""
+        """Writes relu with a slope for negative numbers and torch's gradient at 0. Infinity times 0 is not 0, so the
+        numbers are made finite first."""
         a = self.operand(node.args[0], node)
         bounded = self.line(f"max({a}, {self.operand(-1e300 if self.is_wide(node) else -1e38, node)})")
         relu = f"abs({bounded}) * (0.5 + 0.5 * compare({bounded}, 0))"
@@ -215,7 +215,7 @@ class _Writer:
             raise self.refused(node, f"{what} must be over the last dimension")
 
     def reduced(self, node: torch.fx.Node) -> str:
-        """Writes what reduces rows."""
+        """Writes an operation that reduces rows to one value each."""
         target: Any = node.target
         a = self.operand(node.args[0], node)
         over = node.args[2 if target == Aten.linalg_vector_norm.default else 1] if len(node.args) > 1 else None
@@ -235,8 +235,8 @@ class _Writer:
         return self.squared(variance + " * 1", node) if target == Aten.std.correction else variance + " * 1"
 
     def squared(self, a: str, node: torch.fx.Node) -> str:
-        """Writes the square of a norm or a deviation of rows. The root is computed where it is clamped, of what is not
-        below the bound's square: the root of 0 has no finite gradient."""
+        """Writes the square of a row's norm or standard deviation. The root of 0 has no finite gradient, so the root is
+        taken only where the value is clamped, after clamping the square to the bound's square."""
         waiting = list(node.users)
         for user in waiting:
             if user.target in self.SAME:
@@ -248,7 +248,7 @@ class _Writer:
         return a
 
     def is_clamp_from_below(self, node: torch.fx.Node) -> bool:
-        """True if a node, maybe in place, clamps to a number whose square is no 0 in the type that is computed in."""
+        """True if a node, possibly in place, clamps from below to a number whose square is not 0 in the type computed in."""
         name = str(node.target).split(".")[1].rstrip("_") if isinstance(node.target, torch._ops.OpOverload) else ""
         bound: Any = node.args[1] if name in ("clamp_min", "clamp") else None
         if isinstance(bound, torch.fx.Node) and bound.target is Aten.scalar_tensor.default:
@@ -292,7 +292,7 @@ class _Writer:
             self.values[node, i] = self.line(text)
 
     def of_rows(self, node: torch.fx.Node) -> str:
-        """Writes what makes values of rows larger or smaller by a dimension of 1, or the same for all columns."""
+        """Writes an operation that adds or removes a dimension of 1, or repeats values over all rows or columns."""
         source: Any = node.args[0]
         given, made = self.axes(source), self.axes(node)
         a = self.operand(source, node)
