@@ -17,8 +17,9 @@ namespace normjit::passes {
 /// Folds constants, and drops + 0, - 0, * 1 and / 1.
 ir::Function fold_constants(const ir::Function& function);
 
-/// Makes each neighbour() one of an input: an element-wise operation on neighbours is the neighbour of its result. For GPUs,
-/// where a thread has an input's vector but computes its elements one by one. CPUs exchange the lanes of a register.
+/// Rewrites the function so that neighbour() is only applied to inputs: the neighbour of an element-wise operation's
+/// result is the operation on neighbours. GPUs need this, because a thread has an input's vector but computes its
+/// elements one by one. CPUs exchange the lanes of a register instead.
 ir::Function take_neighbours_of_inputs(const ir::Function& function);
 
 /// Moves [M] factors out of row means, and in products of the last sweep to where they cost the fewest operations per

@@ -85,8 +85,8 @@ int64_t register_limit(int64_t threads, int64_t blocks_per_sm) {
 }
 
 /// Returns the schedule for data that is aligned only to its elements: loads of single elements into registers, up to 8
-/// elements of a row in a thread. Rows that a cluster then cannot hold take the two-pass form. With neighbours it loads
-/// pairs.
+/// elements of a row in a thread. Rows that a cluster then cannot hold take the two-pass form. Formulas with
+/// neighbour() load pairs of elements.
 CudaSchedule unaligned_schedule(const Spec& spec, const Target& target) {
     constexpr int elements = 8, usual_threads = 256, warp = 32;
     const int most_threads = spec.compute() == DType::f64 ? 384 : 512;  // 168 and 128 registers for a thread

@@ -50,8 +50,8 @@ struct Near {
     const CudaSchedule& schedule() const { return std::get<CudaSchedule>(point().schedule.device); }
 };
 
-/// Finds the points nearer than `farthest`, the nearest first. A point is parsed once no other can be nearer than it
-/// looks.
+/// Finds the points nearer than `farthest`, the nearest first. A point is parsed only when no other can be nearer than
+/// the lower bound of its distance.
 class NearestPoints {
   public:
     NearestPoints(const PointSet& points, const CudaFeatures& features, const Target& target, double farthest)
@@ -87,7 +87,7 @@ class NearestPoints {
 
   private:
     struct Waiting {
-        double distance;  ///< at least, until it is parsed
+        double distance;  ///< a lower bound until it is parsed
         bool is_parsed;
         size_t number;  ///< in the order of the files, the one added last first
         const PointSet::Source* source;
@@ -151,8 +151,8 @@ class Scaling {
     }
 
   private:
-    /// Returns the widest vector that divides these rows if the point's is that of its rows, else one of as many bytes.
-    /// One that divides the point's rows must divide these.
+    /// Returns the widest vector that divides these rows if the point has the widest for its rows, else one of as many
+    /// bytes as the point's. If the point's vector divides its rows, the result must divide these.
     int vector_width(const Near& near) const {
         const CudaSchedule& s = near.schedule();
         if (s.vector_width == near.features().alignment) return features_.alignment;
@@ -162,8 +162,9 @@ class Scaling {
         return width;
     }
 
-    /// Returns as many row groups as run at once. If the point has fewer, so few that each has as many turns, in
-    /// proportion; if it has more, so many more, unless they would have few turns or less than half of its.
+    /// Returns as many row groups as run at once, unless the point has fewer or more than that. If it has fewer, each
+    /// group here takes more turns by the same factor. If it has more, there are more here by the same factor, unless
+    /// each would have few turns or less than half of the point's.
     int64_t row_groups(const Near& near, const CudaSchedule& s) const {
         const int64_t most = cuda_row_groups(spec_, target_, s);
         const int64_t groups_there = near.point().schedule.row_groups, most_there = near.found->most_groups;

@@ -33,7 +33,7 @@ Schedule heuristic_cuda(const Spec& spec, const Target& target, const PointSet& 
 std::vector<Schedule> cuda_schedules_of_points(const Spec& spec, const Target& target, const PointSet& points,
                                                size_t count);
 
-/// The most row groups of a schedule by a heuristic: the grid's second dimension has no more blocks.
+/// The most row groups that a heuristic gives a schedule: the grid's second dimension cannot have more blocks.
 inline constexpr int64_t most_cuda_row_groups = 65535;
 
 /// Returns the number of which a CUDA schedule's row groups must be a multiple, as in CudaPath::groups().

@@ -147,7 +147,7 @@ const PointSet::Source::CudaPoint* PointSet::Source::CudaLine::parse(const Targe
         std::make_unique<CudaPoint>(*std::move(point), schedule::cuda_features(spec, OperandList(spec), target), most);
     const CudaPoint* others = nullptr;
     if (parsed_.compare_exchange_strong(others, parsed.get())) return parsed.release();
-    return others;  // which another thread parsed meanwhile
+    return others;  // another thread parsed it meanwhile
 }
 
 void PointSet::add(const PointFile& file, std::string source) {

@@ -26,7 +26,7 @@ struct PointSet::Source {
         schedule::CudaFeatures features;
         int64_t most_groups;  ///< how many row groups of its schedule run at once
     };
-    /// The line of a point, which is parsed when a search comes near it. Any thread may ask for that.
+    /// The line of a point. It is parsed when a search first needs it; any thread may call parse().
     class CudaLine {
       public:
         explicit CudaLine(std::string_view line) : glance_(schedule::glance(line)), line_(line) {}
@@ -35,7 +35,7 @@ struct PointSet::Source {
         CudaLine& operator=(const CudaLine&) = delete;
 
         const schedule::CudaGlance& glance() const { return glance_; }
-        /// Returns nothing for a line that is no point, in a file that was made in memory.
+        /// Returns null if the line is not a valid point, which is possible in a file made in memory.
         const CudaPoint* parse(const Target& target) const;
 
       private:
@@ -47,7 +47,7 @@ struct PointSet::Source {
     const std::string text;
     std::string device;  ///< "NVIDIA H100 80GB HBM3"
     Target target;
-    std::deque<CudaLine> cuda;  ///< empty if the device is no GPU
+    std::deque<CudaLine> cuda;  ///< empty if the device is not a GPU
 };
 
 namespace schedule {

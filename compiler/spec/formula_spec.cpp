@@ -327,7 +327,7 @@ class FormulaReader {
         return reads_matrix ? Status() : invalid_argument("spec: formula: no output depends on a matrix [M,N]");
     }
 
-    /// Checks what partner() and neighbour() need, and notes that they are there.
+    /// Notes whether the formula has partner() and neighbour(), and checks their requirements.
     Status use_other_columns(const ir::Function& function) {
         formula_.has_partners = has_op(function, ir::Op::partner);
         formula_.has_neighbours = has_op(function, ir::Op::neighbour);

@@ -21,7 +21,7 @@ using ir::Expr;
 using ir::Op;
 using ir::ValueId;
 
-/// True if all columns share an element. Both halves then do, and one tensor serves them.
+/// True if all columns share one element. The halves then share it too, and need only one tensor.
 bool is_one_run(const Axes& axes, int64_t cols) { return axes.is_columns() && axes.run == cols; }
 
 /// A value in each half of a row. The two are the same for a value without columns.

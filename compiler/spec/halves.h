@@ -8,7 +8,7 @@
 
 namespace normjit {
 
-/// Checks that the tensors of whole rows can be those of two halves, of which there are not too many.
+/// Checks that every tensor of whole rows can be split into two halves, and that this does not make too many tensors.
 Status check_halves(const Formula& formula, int64_t cols);
 
 /// Rewrites a function of whole rows as one of their halves, without partner(). `spec` is the kernel's, and `declared`

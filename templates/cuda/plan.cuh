@@ -143,12 +143,12 @@ struct Places {
 __device__ uint32 progress_counters[NORMJIT_PROGRESS_SLOTS];
 NORMJIT_DEVICE uint32* progress_of(const Arguments& a) { return progress_counters + a.progress_slot; }
 
-// Returns the size of an array that has, with neighbours, an element of the pair's other column after each count.
+// Returns the size of an array of `count` elements followed, with neighbours, by those of the pairs' other columns.
 template <class P>
 constexpr int with_neighbours(int count) {
     return P::neighbours ? 2 * count : count;
 }
-// Takes element e of vectors, then those of its neighbours.
+// Takes element e of each vector, then, with neighbours, the elements of the pair's other column.
 template <class P, int count, int width>
 NORMJIT_DEVICE void take_element(const typename P::Math (&of)[count][width], int e, typename P::Math* to) {
 #pragma unroll

@@ -100,6 +100,8 @@ TEST_CASE("a formula that is wrong gets its place and what is allowed") {
          "spec: formula: s: goes with no group_max; a launch computes one or the other"},
         {"norm f(x[M,N]) -> y[M,N] { y = partner(x) / group_max(x, 16) } pass=forward cols=32",
          "spec: formula: partner: goes with no group_max"},
+        {"norm f(x[M,N]) -> y[M,N] { y = neighbour(x) / group_max(x, 16) } pass=forward cols=32",
+         "spec: formula: neighbour: goes with no group_max"},
         {"norm f(x[M,N]) -> y[M,N], g[M,N/16] { g = group_max(x, 16); y = x / g } pass=forward cols=32 g=e4m3",
          "spec: g=e4m3: 8-bit types are for matrices"},
         {"norm f(x[M,N]) -> y[M,N] { y = x * 2 } pass=forward cols=32 y=e8m0",

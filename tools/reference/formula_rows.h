@@ -121,7 +121,7 @@ class FormulaRows {
         }
         return {largest.value, std::max(most - largest.value, largest.value - least)};
     }
-    /// Returns the column whose element is this one of partner() or neighbour(); the same one for other operations.
+    /// Returns the column from which partner() or neighbour() takes the element of column j; j for other operations.
     size_t column_of(Kind kind, size_t j) const {
         if (kind == Kind::partner) return (j + cols_ / 2) % cols_;
         return kind == Kind::neighbour ? j ^ 1 : j;

@@ -64,8 +64,8 @@ class Evaluation {
         around_.live.insert_or_assign(op.result, made);
     }
 
-    /// Returns a unit whose even columns are the odd ones of `from` and the reverse. If its registers are those of
-    /// `from`, they only change their places.
+    /// Returns a unit whose even columns are the odd ones of `from`, and the reverse. If it takes over the registers of
+    /// `from`, they only change places.
     Unit exchanged(const Unit& to, const Unit& from, bool takes_over) {
         const auto [even, odd] = from.vectors;
         if (takes_over) return {{odd, even}};

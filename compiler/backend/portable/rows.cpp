@@ -24,7 +24,7 @@ constexpr size_t chunk_bytes = 128;
 constexpr size_t independent_sums = 16;
 constexpr int64_t segment_rows = 32;  ///< rows whose column sums are added to the partials at once
 
-/// Writes the elements with those of each pair of columns exchanged. A chunk begins at an even column.
+/// Copies the elements and exchanges those of each pair of columns. A chunk begins at an even column.
 template <class Chunk>
 void exchange_pairs(const Chunk& from, Chunk& to) {
     static_assert(std::tuple_size_v<Chunk> % 2 == 0);

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # needs: torch numpy
-"""Which operations of torch rowwise() takes: their values and gradients are torch's in double, also of rows of zeros."""
+"""Tests the torch operations that rowwise() accepts: values and gradients equal torch's in double, also for rows of
+zeros."""
 import normjit
 import pytest
 import torch
