@@ -8,6 +8,7 @@
 #include "schedule/cuda_fit.h"
 #include "schedule/cuda_points.h"
 #include "schedule/heuristics.h"
+#include "schedule/points.h"
 #include "support/divide.h"
 
 #include "normjit/kernel_spec.h"
