@@ -141,8 +141,8 @@ Status check_halves(const Formula& formula, int64_t cols) {
         const bool has_two = tensor->axes.column && !is_one_run(tensor->axes, cols);
         if (has_two && !tensor->is_output && cols / 2 % tensor->axes.run != 0)
             return invalid_argument(
-                fmt::format("spec: formula: {}: a run of {} columns lies in both halves of a row of {}, which goes "
-                            "with no partner()",
+                fmt::format("spec: formula: {}: a run of {} columns lies in both halves of a row of {}; with "
+                            "partner() it must lie in one half",
                             tensor->name, tensor->axes.run, cols));
         needed += has_two ? 2 : 1;
     }
