@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "artifact/nontemporal_staging.h"
 #include "plan/plan.h"
+#include "support/lines.h"
 
 #include <algorithm>
 
@@ -12,7 +13,7 @@ namespace {
 
 using ir::Op;
 
-class Printer {
+class Printer : Lines {
   public:
     explicit Printer(const Plan& plan) : plan_(plan), cpu_(std::get_if<CpuSchedule>(&plan.schedule.device)) {}
 
@@ -48,11 +49,6 @@ class Printer {
     }
 
   private:
-    template <class... Args>
-    void line(fmt::format_string<Args...> format, Args&&... args) {
-        out_ += fmt::format(format, std::forward<Args>(args)...) + "\n";
-    }
-
     void statements(const std::vector<ValueId>& ids, std::string_view indent) {
         for (const ValueId id : ids) {
             if (const auto text = ir::statement(plan_.function, id)) line("{}{}", indent, *text);
@@ -201,7 +197,6 @@ class Printer {
 
     const Plan& plan_;
     const CpuSchedule* cpu_;  ///< null for CUDA
-    std::string out_;
 };
 
 }  // namespace

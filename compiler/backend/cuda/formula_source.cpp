@@ -2,6 +2,7 @@
 #include "backend/cuda/formula_source.h"
 
 #include "backend/cuda/expression.h"
+#include "support/lines.h"
 
 #include <algorithm>
 #include <optional>
@@ -29,7 +30,7 @@ bool contains(const std::vector<ValueId>& ids, ValueId id) {
     return std::find(ids.begin(), ids.end(), id) != ids.end();
 }
 
-class FormulaPrinter {
+class FormulaPrinter : Lines {
   public:
     explicit FormulaPrinter(const plan::Plan& plan)
         : plan_(plan), function_(plan.function), operands_(plan.operands), expressions_(plan) {
@@ -44,11 +45,6 @@ class FormulaPrinter {
     }
 
   private:
-    template <class... Args>
-    void line(fmt::format_string<Args...> format, Args&&... args) {
-        out_ += fmt::format(format, std::forward<Args>(args)...) + "\n";
-    }
-
     bool has_epilogue() const { return !plan_.epilogue.values.empty(); }
     int levels() const { return static_cast<int>(plan_.sweeps.size()) - 1; }
 
@@ -376,7 +372,6 @@ class FormulaPrinter {
     const OperandList& operands_;
     const Expressions expressions_;
     std::vector<ValueId> group_maxima_;
-    std::string out_;
 };
 
 }  // namespace

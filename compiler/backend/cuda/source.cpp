@@ -4,6 +4,7 @@
 #include "artifact/cuda_abi.h"
 #include "backend/cuda/expression.h"
 #include "backend/cuda/formula_source.h"
+#include "support/lines.h"
 
 #include <algorithm>
 
@@ -15,7 +16,7 @@ namespace {
 
 using plan::PlannedPath;
 
-class Printer {
+class Printer : Lines {
   public:
     explicit Printer(const plan::Plan& plan) : plan_(plan) {}
 
@@ -33,11 +34,6 @@ class Printer {
     }
 
   private:
-    template <class... Args>
-    void line(fmt::format_string<Args...> format, Args&&... args) {
-        out_ += fmt::format(format, std::forward<Args>(args)...) + "\n";
-    }
-
     void header() {
         line("// {}", to_text(plan_.spec));
         line("// {}", to_text(plan_.schedule));
@@ -109,7 +105,6 @@ class Printer {
     }
 
     const plan::Plan& plan_;
-    std::string out_;
 };
 
 }  // namespace
