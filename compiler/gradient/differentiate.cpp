@@ -42,14 +42,9 @@ class Differentiation {
         }
     }
 
-    void give(const Given& output) {
-        const bool is_of_row = forward_[output.value.id].shape == Shape::rows;
-        const double share = is_of_row ? 1.0 / static_cast<double>(forward_.cols) : 1;
-        adjoints_[output.value.id].add(of_value(output.tensor.id) * share);
-    }
-
-    /// Sends the adjoint of each value to its operands, the last value first.
-    Status propagate() {
+    /// Sends the adjoint of each value to its operands, the last value first, from the given gradients of outputs on.
+    Status propagate(std::span<const Given> gradients) {
+        for (const Given& output : gradients) give(output);
         for (ValueId id = forward_.size() - 1; id >= 0; --id) {
             const Sum& adjoint = adjoints_[id];
             if (adjoint.empty()) continue;
@@ -79,6 +74,12 @@ class Differentiation {
     }
 
   private:
+    void give(const Given& output) {
+        const bool is_of_row = forward_[output.value.id].shape == Shape::rows;
+        const double share = is_of_row ? 1.0 / static_cast<double>(forward_.cols) : 1;
+        adjoints_[output.value.id].add(of_value(output.tensor.id) * share);
+    }
+
     Expr write(ValueId id) {
         const Expr value = writer_.write(adjoints_[id]);
         const bool has_name = !forward_[id].name.empty() && !builder_.function()[value.id].name.empty();
@@ -161,8 +162,7 @@ class Differentiation {
     /// columns is its own partner.
     Status propagate_exchange(Op op, ValueId a, const Sum& adjoint) {
         const Expr value = writer_.write(adjoint);
-        const Shape shape = builder_.function()[value.id].shape;
-        if (ir::join(shape, Shape::cols) != shape) return add(a, adjoint);
+        if (!ir::has_columns(builder_.function()[value.id].shape)) return add(a, adjoint);
         return add(a, of_value(builder_.apply(op, value).id));
     }
 
@@ -205,8 +205,7 @@ Expected<std::vector<Expr>> differentiate(ir::Builder& builder, std::span<const 
                                           std::span<const Expr> wanted, std::span<const Given> saved) {
     const std::set<ValueId> kept = values_of(saved);
     Differentiation differentiation(builder, kept);
-    for (const Given& output : gradients) differentiation.give(output);
-    NORMJIT_RETURN_IF_ERROR(differentiation.propagate());
+    NORMJIT_RETURN_IF_ERROR(differentiation.propagate(gradients));
     std::vector<Expr> results;
     for (const Expr& input : wanted) {
         NORMJIT_TRY(const Expr gradient, differentiation.gradient(input.id));
@@ -220,8 +219,7 @@ Expected<bool> is_zero(ir::Builder& builder, std::span<const Given> gradients, E
                        std::span<const Given> saved) {
     const std::set<ValueId> kept = values_of(saved);
     Differentiation differentiation(builder, kept);
-    for (const Given& output : gradients) differentiation.give(output);
-    NORMJIT_RETURN_IF_ERROR(differentiation.propagate());
+    NORMJIT_RETURN_IF_ERROR(differentiation.propagate(gradients));
     return differentiation.is_zero(wanted.id);
 }
 

@@ -16,7 +16,7 @@ class Neighbours {
   public:
     ValueId of(ir::Function& function, ValueId id) {
         const ir::Value value = function[id];
-        if (ir::join(value.shape, ir::Shape::cols) != value.shape) return id;  // is its own neighbour
+        if (!ir::has_columns(value.shape)) return id;  // is its own neighbour
         if (value.op == Op::neighbour) return value.operands[0];
         if (const auto found = known_.find(id); found != known_.end()) return found->second;
         ir::Value other{.op = value.op, .shape = value.shape};

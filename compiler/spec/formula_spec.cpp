@@ -264,7 +264,7 @@ class FormulaReader {
         for (const std::string& name : given.value_or(usual)) {
             const ir::Shape shape = pass.function[pass.values.find(name)->second].shape;
             const bool has_rows = ir::join(shape, ir::Shape::rows) == shape;
-            const Axes axes{has_rows && has_slices, has_rows, ir::join(shape, ir::Shape::cols) == shape};
+            const Axes axes{has_rows && has_slices, has_rows, ir::has_columns(shape)};
             if (!has_rows) return fields_.error("save", fmt::format("{} has no rows; it is computed again", name));
             NORMJIT_RETURN_IF_ERROR(add(name, axes, false, usual_type(axes)).status());
             formula_.saved.push_back(name);

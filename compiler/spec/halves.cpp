@@ -96,8 +96,7 @@ class HalfRows {
         }
         const Halves b = value.operand_count() == 2 ? halves_[value.operands[1]] : Halves{};
         const Expr first = b_.apply(value.op, a.first, b.first);
-        const bool has_columns = ir::join(value.shape, ir::Shape::cols) == value.shape;
-        return {first, has_columns ? b_.apply(value.op, a.second, b.second) : first};
+        return {first, ir::has_columns(value.shape) ? b_.apply(value.op, a.second, b.second) : first};
     }
 
     const ir::Function& whole_;

@@ -41,7 +41,7 @@ class FormulaText {
         body_ += fmt::format("y = {}{}", scaled, has_scale && random_.chance(70) ? " * gamma" : "");
         std::string outputs = fmt::format("y[{},N]", rows);
         if (has_groups) {
-            // Of a value, or of what y is before it is scaled, which both passes over a group need.
+            // The largest of a value, or of y before it is scaled, which both passes over a group need.
             const int64_t columns = int64_t{16} << random_.between(0, 4);
             const std::string of = random_.chance(50) ? last : any(matrices_);
             body_ +=
