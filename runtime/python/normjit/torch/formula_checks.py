@@ -56,10 +56,9 @@ def made_of(norm: normjit.Formula, name: str, given: Mapping[str, torch.Tensor],
     """Returns the shape and the type of an output. `dtype` is the type of output matrices; None: that of the first
     matrix."""
     like, axes, run = like_of(norm, given), norm.axes(name), norm.run(name)
-    columns = int(run if run.isdigit() else numbers.get(run, 1)) if run else 1
     of_columns = (dtype if axes.endswith("M,N") else None) or like.dtype
     is_narrow = axes.endswith("N") and not run
-    return shapes_of(axes, like.shape, max(columns, 1))[0], of_columns if is_narrow else wide_of(like)
+    return shapes_of(axes, like.shape, _given_run(run, numbers))[0], of_columns if is_narrow else wide_of(like)
 
 
 def check(norm: normjit.Formula, tensors: Mapping[str, Any], numbers: Mapping[str, Any]) -> None:
@@ -92,8 +91,13 @@ def _run_of(run: str, tensor: torch.Tensor, like: torch.Tensor, numbers: Mapping
     """Returns how many columns share an element: from the numbers, or else from the tensor's shape."""
     size = tensor.shape[-1] if tensor.dim() else 0
     if not run or run.isdigit() or run in numbers or not size or like.shape[-1] % size:
-        return max(int(run if run.isdigit() else numbers.get(run, 1)), 1)
+        return _given_run(run, numbers)
     return like.shape[-1] // size
+
+
+def _given_run(run: str, numbers: Mapping[str, Any]) -> int:
+    """Returns how many columns share an element by the text of a run and the numbers; 1 if they do not tell."""
+    return max(int(run if run.isdigit() else numbers.get(run, 1)), 1)
 
 
 def _is_shape(tensor: torch.Tensor, shape: tuple[int, ...]) -> bool:

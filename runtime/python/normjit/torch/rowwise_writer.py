@@ -53,6 +53,8 @@ class _Writer:
     SAME = {Aten._to_copy.default, Aten.clone.default, Aten.alias.default, Aten.lift_fresh_copy.default,
             Aten.detach.default}  # which some versions of torch record; the check of gradients refuses it
     SOFTMAX = {Aten._softmax.default: "{e} / row_sum({e})", Aten._log_softmax.default: "{a} - log(row_sum({e}))"}
+    REDUCTIONS = {Aten.mean.default, Aten.sum.default, Aten.var.correction, Aten.std.correction,
+                  Aten.linalg_vector_norm.default, Aten.logsumexp.default}  # besides graph_nodes.SUMS
     ROWS = {Aten.unsqueeze.default, Aten.squeeze.dim, Aten.squeeze.dims, Aten.view.default, Aten.expand.default}
     VIEWS = ROWS | {Aten.alias.default, Aten.detach.default}
     CLAMPS = {Aten.clamp_min.default: ("max",), Aten.clamp_max.default: ("min",), Aten.clamp.default: ("max", "min"),
@@ -132,8 +134,7 @@ class _Writer:
         arguments: Any = node.args
         if target in self.BINARY:
             return self.combined(node)
-        if target in nodes.SUMS or target in (Aten.mean.default, Aten.sum.default, Aten.var.correction, Aten.std.correction, Aten.linalg_vector_norm.default,
-                                              Aten.logsumexp.default):
+        if target in nodes.SUMS or target in self.REDUCTIONS:
             return self.reduced(node)
         if target in self.SOFTMAX:
             self.check_rows(node, [arguments[1]], "a softmax")
@@ -256,11 +257,15 @@ class _Writer:
         least = torch.finfo(torch.float64 if self.is_wide(node) else torch.float32).tiny
         return isinstance(bound, (int, float)) and bound > 0 and bound * bound >= least
 
-    def variance(self, node: torch.fx.Node, a: str) -> tuple[str, str]:
-        """Writes the centred values and the mean, and returns the variance and the mean."""
-        columns = self.shapes["M,N"][-1]
+    def centred(self, a: str) -> tuple[str, str]:
+        """Writes and returns the values minus their row's mean, and the mean."""
         mean = self.line(f"row_mean({a})")
-        centred = self.line(f"{a} - {mean}")
+        return self.line(f"{a} - {mean}"), mean
+
+    def variance(self, node: torch.fx.Node, a: str) -> tuple[str, str]:
+        """Writes the centred values, and returns the variance and the mean."""
+        columns = self.shapes["M,N"][-1]
+        centred, mean = self.centred(a)
         correction: Any = node.kwargs.get("correction", 1)
         correction = 1 if correction is None else correction
         if correction >= columns:
@@ -283,8 +288,7 @@ class _Writer:
         source, over, weight, bias, eps = arguments
         if list(over) != [source.meta["val"].shape[-1]] or self.axes(source) != "M,N":
             raise self.refused(node, "a norm must be over the last dimension")
-        mean = self.line(f"row_mean({a})")
-        centred = self.line(f"{a} - {mean}")
+        centred, mean = self.centred(a)
         rstd = self.line(f"rsqrt(row_mean({centred} * {centred}) + {self.operand(eps, node)})")
         factor = "" if weight is None else f" * {self.operand(weight, node)}"
         addend = "" if bias is None else f" + {self.operand(bias, node)}"
