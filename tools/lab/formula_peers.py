@@ -27,17 +27,20 @@ import statistics
 import sys
 import time
 
-import gpu_peers
+import gpu_timing
 import normjit
 import torch
+from gpu_problem import DTYPES
 from torch.nn import functional
 
 EPS = 1e-5
-TYPES = {"f32": torch.float32, **gpu_peers.DTYPES}
+TYPES = {"f32": torch.float32, **DTYPES}
 FOLDER = pathlib.Path(__file__).resolve().parents[2] / "templates/norms"
 GPU_CASES = [f"{form}{case}:bf16" for case in ("gated_rmsnorm:1048576x128", "gated_rmsnorm:8192x4096",
              "rmsnorm_of_gated:8192x4096", "qk_norm_rope:16x16384x128", "softmax:16384x4096", "l2norm:262144x128",
-             "dynamic_tanh:16384x4096", "groupnorm:32x32x40960/4096") for form in ("", "forward:")]
+             "qk_norm_rope_interleaved:16x16384x128", "dynamic_tanh:16384x4096", "groupnorm:32x32x40960/4096") for form in ("", "forward:")]
+GPU_CASES += [f"forward:rmsnorm_blocks:{shape}:bf16" for shape in ("8192x4096", "32768x7168")]
+PEERS = ("normjit", "recompute", "torch", "compile", "compile-best", "fla")
 CPU_CASES = [f"{form}{case}" for case in ("gated_rmsnorm:8192x4096:bf16", "gated_rmsnorm:8192x4096:f32",
              "gated_rmsnorm:512x4096:f32", "rmsnorm_silu:8192x4096:bf16", "rmsnorm_silu:8192x4096:f32",
              "softmax:8192x4096:f32") for form in ("", "forward:")]
@@ -64,6 +67,18 @@ def qk_norm_rope(x, gamma, cos, sin):
     return (q * cos.float() + torch.roll(q, q.shape[-1] // 2, -1) * sin.float()).to(x.dtype)
 
 
+def qk_norm_rope_interleaved(x, gamma, cos, sin):
+    q = rms(x.float()) * gamma.float()
+    other = q.unflatten(-1, (-1, 2)).flip(-1).flatten(-2)
+    return (q * cos.float() + other * sin.float()).to(x.dtype)
+
+
+def rmsnorm_blocks(x, gamma):
+    groups = (rms(x.float()) * gamma.float()).unflatten(-1, (-1, 128))
+    scale = (groups.abs().amax(-1, keepdim=True) / 448).clamp_min(1e-12)
+    return (groups / scale).flatten(-2).to(torch.float8_e4m3fn), scale.squeeze(-1)
+
+
 def softmax(x):
     return torch.softmax(x, -1)
 
@@ -82,8 +97,8 @@ def groupnorm(x, gamma, beta):
     return y.view(images.shape).transpose(0, 1)
 
 
-NORMS = {each.__name__: each for each in (gated_rmsnorm, rmsnorm_of_gated, rmsnorm_silu, qk_norm_rope, softmax, l2norm,
-                                          dynamic_tanh, groupnorm)}
+NORMS = {each.__name__: each for each in (gated_rmsnorm, rmsnorm_of_gated, rmsnorm_silu, qk_norm_rope, qk_norm_rope_interleaved,
+                                          rmsnorm_blocks, softmax, l2norm, dynamic_tanh, groupnorm)}
 RMSNORM_SILU = """norm rmsnorm_silu(x[M,N], gamma?[N]) -> y[M,N], rstd?[M]
     rstd = rsqrt(row_mean(x * x) + eps)
     y    = silu(x * rstd * gamma)"""
@@ -107,6 +122,8 @@ class Problem:
         self.inputs = {}
         for name in self.formula.inputs:
             axes = self.formula.axes(name)
+            if name == "residual":
+                continue
             if axes == "N":
                 self.inputs[name] = 1 + 0.1 * make(shape[-1])
             elif axes == "S,N":
@@ -123,14 +140,17 @@ class Problem:
         self.dy = torch.empty_like(self.inputs["x"], memory_format=torch.preserve_format).copy_(make(*shape))
         numbers = {"eps": EPS, "gamma_offset": 0, "alpha": 0.5}
         self.numbers = {name: value for name, value in numbers.items() if name in self.formula.text}
-        results = [self.dy] if self.is_forward else [self.dy, *(self.inputs[name] for name in self.wanted)]
+        self.results = {"y": torch.empty_like(self.dy)}
+        if self.norm == "rmsnorm_blocks":
+            self.results = {"y": torch.empty_like(self.dy, dtype=torch.float8_e4m3fn),
+                            "scale": torch.empty(*shape[:-1], shape[-1] // 128, device=device)}
+        results = list(self.results.values()) if self.is_forward else [self.dy, *(self.inputs[name] for name in self.wanted)]
         self.bytes = sum(each.numel() * each.element_size() for each in (*self.inputs.values(), *results))
 
 
 def ours(p, saves):
     if p.is_forward:
-        out = {"y": torch.empty_like(p.dy)}
-        return lambda: p.formula(**p.inputs, **p.numbers, out=out)
+        return lambda: p.formula(**p.inputs, **p.numbers, out=p.results)
     saved = {}
     if saves:
         statistics_ = [name for name in ("mean", "rstd") if name in p.formula.outputs]
@@ -154,7 +174,7 @@ def through_autograd(p, function):
 
 def compiled(p, options):
     torch._dynamo.reset()
-    options = gpu_peers.known(options)
+    options = gpu_timing.known(options)
     return through_autograd(p, torch.compile(p.function, fullgraph=True, dynamic=False, options=options))
 
 
@@ -184,8 +204,8 @@ def seconds_on_cpu(runs, samples):
 
 def measure(p, only, device, budget):
     # A run is captured once, and the same graph is replayed for all its times.
-    ready, timed = (gpu_peers.captured, gpu_peers.seconds_of) if device == "cuda" else (lambda run: run, seconds_on_cpu)
-    best = lambda: gpu_peers.fastest_setting(p.case, lambda options: compiled(p, options),
+    ready, timed = (gpu_timing.captured, gpu_timing.seconds_of) if device == "cuda" else (lambda run: run, seconds_on_cpu)
+    best = lambda: gpu_timing.fastest_setting(p.case, lambda options: compiled(p, options),
                                              lambda run: timed([ready(run)], 9)[0])
     peers = {"normjit": lambda: ours(p, True), "recompute": lambda: ours(p, False),
              "torch": lambda: through_autograd(p, p.function), "compile": lambda: compiled(p, {}),
@@ -218,7 +238,7 @@ def main():
     parser.add_argument("cases", nargs="*", metavar="CASE")
     parser.add_argument("--json", required=True, help="the file to write")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
-    parser.add_argument("--only", default="normjit,recompute,torch,compile,compile-best,fla", help="[%(default)s]")
+    parser.add_argument("--only", default=",".join(PEERS), help="[%(default)s]")
     parser.add_argument("--budget", type=float, default=0.3, help="seconds of measuring, of a case [%(default)s]")
     options = parser.parse_args()
     name = torch.cuda.get_device_name() if options.device == "cuda" else "cpu"

@@ -7,8 +7,8 @@
 The whole operation counts: dx, dgamma and, for layernorm, dbeta, with the sums of partials and their casts. A time is
 the median of CUDA graph replays with the L2 cache flushed before each; the ceiling is torch.add(x, dy, out=dx), which
 reads two matrices and writes one. For specs with pass=forward the operation is y and what a peer saves in addition, and
-torch.neg(x, out=y) replaces the ceiling, which only `normjit bench` has. A peer that cannot be imported, compiled or run
-for a shape is skipped.
+the ceiling is that of torch.neg(x, out=y). With a residual the ceiling's time grows with the bytes. A peer that cannot be
+imported, compiled or run for a shape, or whose result is wrong, is left out with a line that says so.
 
     torch    the operators that autograd calls (eager)
     compile  torch.compile of the formula, forward or backward, with its defaults
@@ -16,8 +16,9 @@ for a shape is skipped.
     triton   a row per step, partial sums of columns per program, summed by torch, as in flash-attention's layer norm;
              no forward pass
     liger    Liger-Kernel (PyPI: liger-kernel)
+    cudnn    cuDNN through its frontend (PyPI: nvidia-cudnn-frontend)
     quack    QuACK, CuTe DSL (PyPI: quack-kernels, with nvidia-cutlass-dsl, apache-tvm-ffi, torch-c-dlpack-ext)
-    normjit  this project's Python package, in the same harness, which is not that of `normjit bench`
+    normjit  this project's Python package
 
 All run as replays of a CUDA graph; those of a shape take turns. A missing package is reported, and its peer skipped.
 """
@@ -25,123 +26,33 @@ import argparse
 import functools
 import importlib
 import json
-import statistics
 import sys
 import time
 
 import torch
 
-EPS = 1e-5
-DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
-FLUSH_BYTES = 256 << 20
-
-
-class Problem:
-    """The filled tensors of one line of a shapes file."""
-
-    def __init__(self, spec):
-        words = spec.split()
-        keys = dict(word.split("=") for word in words[1:])
-        self.spec, self.norm = spec, words[0]
-        self.rows, self.cols = int(keys["rows"]), int(keys["cols"])
-        self.is_forward = keys.pop("pass", "backward") == "forward"
-        if set(keys) - {"rows", "cols", "x", "gamma"} or keys.get("gamma", keys["x"]) not in DTYPES:
-            raise ValueError("a key that the peers have no word for")
-        dtype, weight_dtype = DTYPES[keys["x"]], DTYPES[keys.get("gamma", keys["x"])]
-        torch.manual_seed(1)
-        make = lambda scale, mean: torch.empty(self.rows, self.cols, device="cuda", dtype=dtype).normal_(mean, scale)
-        self.x = make(1, 0.5)
-        self.dy = None if self.is_forward else make(1, 0)
-        self.dx = torch.empty_like(self.x)  # holds y in a forward pass
-        self.gamma = torch.empty(self.cols, device="cuda", dtype=weight_dtype).normal_(1, 0.1)
-        self.beta = torch.zeros_like(self.gamma)
-        self.mean, self.rstd = (None, None) if self.is_forward else self.statistics()
-
-    def statistics(self):
-        mean, rstd = (torch.zeros(self.rows, device="cuda") for _ in range(2))
-        step = max(1, (64 << 20) // self.cols)
-        for i in range(0, self.rows, step):
-            part = self.x[i : i + step].float()
-            if self.norm == "layernorm":
-                mean[i : i + step] = part.mean(-1)
-                part -= mean[i : i + step, None]
-            rstd[i : i + step] = torch.rsqrt(part.square().mean(-1) + EPS)
-        return mean, rstd
-
-    def bytes(self):
-        return (2 if self.is_forward else 3) * self.x.numel() * self.x.element_size()
-
-    def ceiling(self):
-        """Returns a name, and a function that moves the same bytes."""
-        if self.is_forward:
-            return "torch.neg", lambda: torch.neg(self.x, out=self.dx)
-        return "torch.add", lambda: torch.add(self.x, self.dy, out=self.dx)
+from gpu_problem import EPS, Problem
+from gpu_timing import captured, fastest_setting, known, seconds_of
 
 
 def torch_eager(p):
+    if p.slices is not None or p.residual is not None or p.dresidual is not None:
+        run = p.composite()
+        return lambda: run(*p.inputs())
+    gamma, beta = p.gamma.to(p.x.dtype), p.beta.to(p.x.dtype)
+    if p.is_forward and p.is_layernorm:
+        return lambda: torch.ops.aten.native_layer_norm(p.x, [p.cols], gamma, beta, EPS)
     if p.is_forward:
-        gamma, beta = p.gamma.to(p.x.dtype), p.beta.to(p.x.dtype)
-        if p.norm == "layernorm":
-            return lambda: torch.ops.aten.native_layer_norm(p.x, [p.cols], gamma, beta, EPS)
         return lambda: torch.ops.aten._fused_rms_norm(p.x, [p.cols], gamma, EPS)
-    if p.norm == "layernorm":
-        mean, rstd = p.mean[:, None], p.rstd[:, None]
-        gamma, beta = p.gamma.to(p.x.dtype), p.beta.to(p.x.dtype)
+    mean, rstd = p.mean[:, None], p.rstd[:, None]
+    if p.is_layernorm:
         return lambda: torch.ops.aten.native_layer_norm_backward(p.dy, p.x, [p.cols], mean, rstd, gamma, beta, [True] * 3)
-    gamma = p.gamma.to(p.x.dtype)
-    return lambda: torch.ops.aten._fused_rms_norm_backward(p.dy, p.x, [p.cols], p.rstd[:, None], gamma, [True] * 2)
-
-
-# Settings of Inductor for a norm besides its defaults; "compile-best" is the fastest of these.
-INDUCTOR = {
-    "default": {},
-    "mix-order reduction": {"triton.mix_order_reduction": True, "triton.mix_order_reduction_non_strict_mode": True},
-    "all of it": {"max_autotune": True, "coordinate_descent_tuning": True, "triton.mix_order_reduction": True,
-                  "triton.mix_order_reduction_non_strict_mode": True,
-                  "triton.mix_order_reduction_autotune_split_size": True},
-}
-
-
-def known(options):
-    """Returns the settings that this version of Inductor has."""
-    return {name: value for name, value in options.items() if name in torch._inductor.list_options()}
-
-
-def fastest_setting(title, make, seconds):
-    """Returns the fastest of make(options) over INDUCTOR; seconds(run) measures."""
-    tried = []
-    for name, options in INDUCTOR.items():
-        run = make(options)
-        tried.append((seconds(run), len(tried), run, name))
-    print(f"{title}: of torch.compile the fastest is {min(tried)[3]}", file=sys.stderr)
-    return min(tried)[2]
+    return lambda: torch.ops.aten._fused_rms_norm_backward(p.dy, p.x, [p.cols], rstd, gamma, [True] * 2)
 
 
 def compiled(p, options):
-    """Returns the compiled formula: y, or all gradients from the saved statistics, as in a graph's backward pass."""
-    def forward(x, gamma, beta):
-        if p.norm == "layernorm":
-            wide = torch.nn.functional.layer_norm(x.float(), (p.cols,), gamma.float(), beta.float(), EPS)
-        else:
-            wide = x.float() * torch.rsqrt(x.float().square().mean(-1, keepdim=True) + EPS) * gamma.float()
-        return wide.to(x.dtype)
-
-    def backward(dy, x, gamma, mean, rstd):
-        dy, x, weight = dy.float(), x.float(), gamma.float()
-        xhat = (x - mean if p.norm == "layernorm" else x) * rstd
-        g = dy * weight
-        inner = g - xhat * (g * xhat).mean(-1, keepdim=True)
-        if p.norm == "layernorm":
-            inner = inner - g.mean(-1, keepdim=True)
-        sums = (dy * xhat, dy) if p.norm == "layernorm" else (dy * xhat,)
-        return (inner * rstd).to(p.x.dtype), *((each.sum(0)).to(gamma.dtype) for each in sums)
-
-    compile_ = functools.partial(torch.compile, fullgraph=True, dynamic=False, options=known(options))
-    if p.is_forward:
-        of_forward = compile_(forward)
-        return lambda: of_forward(p.x, p.gamma, p.beta)
-    of_backward = compile_(backward)
-    return lambda: of_backward(p.dy, p.x, p.gamma, p.mean[:, None], p.rstd[:, None])
+    run = torch.compile(p.composite(), fullgraph=True, dynamic=False, options=known(options))
+    return lambda: run(*p.inputs())
 
 
 def torch_compile(p):
@@ -188,6 +99,7 @@ except ImportError:
 
 
 def triton_rows(p):
+    p.plain()
     if triton is None:
         raise ValueError("no Triton")
     if p.is_forward:
@@ -196,7 +108,6 @@ def triton_rows(p):
     if width * p.x.element_size() > 65536:
         raise ValueError("a row does not fit a block")
     sms = torch.cuda.get_device_properties(0).multi_processor_count
-    layernorm = p.norm == "layernorm"
 
     def make(warps, blocks):
         programs = min(p.rows, sms * blocks)
@@ -205,8 +116,8 @@ def triton_rows(p):
 
         def run():
             norm_backward[(programs,)](p.x, p.dy, p.gamma, p.mean, p.rstd, p.dx, *partials, p.rows, each, p.cols, width,
-                                       layernorm, num_warps=warps)
-            return [part.sum(0).to(p.gamma.dtype) for part in partials[: 2 if layernorm else 1]]
+                                       p.is_layernorm, num_warps=warps)
+            return [p.dx, *(part.sum(0).to(p.gamma.dtype) for part in partials[: 2 if p.is_layernorm else 1])]
 
         return run
 
@@ -222,14 +133,17 @@ def triton_rows(p):
 
 
 def liger(p):
-    from liger_kernel.ops import layer_norm, rms_norm
+    from liger_kernel.ops import fused_add_rms_norm, layer_norm, rms_norm
     from liger_kernel.ops.utils import calculate_settings
 
-    if p.is_forward and p.norm == "layernorm":
+    if p.residual is not None and not p.is_layernorm:
+        return lambda: fused_add_rms_norm.fused_add_rms_norm_forward(p.x, p.residual, p.gamma, EPS, 0.0, "llama")
+    p.plain()
+    if p.is_forward and p.is_layernorm:
         return lambda: layer_norm.layer_norm_forward(p.x, p.gamma, p.beta, EPS)
     if p.is_forward:
         return lambda: rms_norm.rms_norm_forward(p.x, p.gamma, EPS, 0.0, "llama", None)
-    if p.norm == "layernorm":
+    if p.is_layernorm:
         return lambda: layer_norm.layer_norm_backward(p.dy, p.x, p.gamma, p.beta, p.mean, p.rstd)
     block, warps = calculate_settings(p.cols)
     return lambda: rms_norm.rms_norm_backward(p.dy, p.x, p.gamma, p.rstd, 0.0, 1, block, warps, False, None)
@@ -238,69 +152,111 @@ def liger(p):
 def quack(p):
     from quack.rmsnorm import layernorm_bwd, layernorm_fwd, rmsnorm_bwd, rmsnorm_fwd
 
-    if p.is_forward and p.norm == "layernorm":
+    if p.slices is not None:
+        raise ValueError("no slices")
+    if p.is_layernorm:
+        p.plain()
+    if p.is_forward and p.is_layernorm:
         gamma, beta = p.gamma.float(), p.beta.float()  # it takes nothing else
         return lambda: layernorm_fwd(p.x, gamma, bias=beta, eps=EPS)
     if p.is_forward:
-        return lambda: rmsnorm_fwd(p.x, p.gamma, eps=EPS)
-    if p.norm == "layernorm":
+        return lambda: rmsnorm_fwd(p.x, p.gamma, residual=p.residual, eps=EPS)
+    if p.is_layernorm:
         return lambda: layernorm_bwd(p.x, p.gamma, p.dy, p.rstd, p.mean)
-    return lambda: rmsnorm_bwd(p.x, p.gamma, p.dy, p.rstd)
+    return lambda: rmsnorm_bwd(p.x, p.gamma, p.dy, p.rstd, dresidual_out=p.dresidual)
+
+
+def cudnn_graph(p):
+    """cuDNN's kernel for the pass, with the first of its plans: the rows are images, the columns channels."""
+    import cudnn
+
+    p.plain()
+    types = {torch.bfloat16: cudnn.data_type.BFLOAT16, torch.float16: cudnn.data_type.HALF, torch.float32: cudnn.data_type.FLOAT}
+    handle = cudnn.create_handle()
+    graph = cudnn.pygraph(io_data_type=types[p.x.dtype], intermediate_data_type=cudnn.data_type.FLOAT,
+                          compute_data_type=cudnn.data_type.FLOAT, handle=handle)
+    tensors = {}
+
+    def tensor(array, name):
+        rows, cols = (p.rows if array.numel() >= p.rows and array.shape[0] == p.rows else 1,
+                      p.cols if array.shape[-1] == p.cols else 1)
+        made = graph.tensor(name=name, dim=[rows, cols, 1, 1], stride=[cols, 1, cols, cols], data_type=types[array.dtype])
+        tensors[made] = array
+        return made
+
+    def result(made, like):
+        made.set_output(True).set_data_type(types[like.dtype])
+        tensors[made] = like
+        return like
+
+    x, gamma = tensor(p.x, "x"), tensor(p.gamma[None], "gamma")
+    if p.is_forward:
+        epsilon = graph.tensor(name="epsilon", dim=[1] * 4, stride=[1] * 4, is_pass_by_value=True, data_type=types[torch.float32])
+        tensors[epsilon] = torch.full((1, 1, 1, 1), EPS)
+        rstd = torch.empty(p.rows, 1, device="cuda")
+        if p.is_layernorm:
+            made = graph.layernorm(name="norm", norm_forward_phase=cudnn.norm_forward_phase.TRAINING, input=x, scale=gamma,
+                                   bias=tensor(p.beta[None], "beta"), epsilon=epsilon)
+            results = [result(each, like) for each, like in zip(made, (p.dx, torch.empty_like(rstd), rstd))]
+        else:
+            made = graph.rmsnorm(name="norm", norm_forward_phase=cudnn.norm_forward_phase.TRAINING, input=x, scale=gamma,
+                                 epsilon=epsilon)
+            results = [result(each, like) for each, like in zip(made, (p.dx, rstd))]
+    else:
+        grad, rstd = tensor(p.dy, "dy"), tensor(p.rstd[:, None], "rstd")
+        if p.is_layernorm:
+            made = graph.layernorm_backward(name="norm", grad=grad, input=x, scale=gamma, mean=tensor(p.mean[:, None], "mean"),
+                                            inv_variance=rstd)
+        else:
+            made = graph.rmsnorm_backward(name="norm", grad=grad, input=x, scale=gamma, inv_variance=rstd, has_dbias=False)
+        likes = p.dx, torch.empty_like(p.gamma), torch.empty_like(p.gamma)
+        results = [result(each, like) for each, like in zip(made, likes) if each is not None]
+    graph.validate()
+    graph.build_operation_graph()
+    graph.create_execution_plans([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
+    graph.check_support()
+    graph.build_plans()
+    workspace = torch.empty(max(1, graph.get_workspace_size()), device="cuda", dtype=torch.uint8)
+
+    def run():
+        cudnn.set_stream(handle=handle, stream=torch.cuda.current_stream().cuda_stream)
+        graph.execute(tensors, workspace, handle=handle)
+        return results
+
+    return run
+
+
+SLICED = {"layernorm": """norm adaln(x[S,M,N], gamma[S,N], beta[S,N]) -> y[S,M,N], mean?[S,M], rstd?[S,M]
+    mean    = row_mean(x)
+    centred = x - mean
+    rstd    = rsqrt(row_mean(centred * centred) + eps)
+    y       = centred * rstd * gamma + beta""",
+          "rmsnorm": """norm heads(x[S,M,N], gamma[S,N]) -> y[S,M,N], rstd?[S,M]
+    rstd = rsqrt(row_mean(x * x) + eps)
+    y    = x * rstd * gamma"""}
 
 
 def normjit_itself(p):
     import normjit
 
-    if p.is_forward and p.norm == "layernorm":
-        return lambda: normjit.layer_norm(p.x, p.gamma, p.beta, eps=EPS, out={"y": p.dx})
+    statistics = {"mean": p.mean, "rstd": p.rstd} if p.is_layernorm else {"rstd": p.rstd}
+    if p.slices is not None:
+        formula = normjit.formula(SLICED[p.norm])
+        given = {"x": p.x, "gamma": p.gamma, **({"beta": p.beta} if p.is_layernorm else {})}
+        if p.is_forward:
+            return lambda: formula(**given, eps=EPS, out={"y": p.dx})
+        return lambda: formula.backward(**given, **statistics, dy=p.dy, eps=EPS, out={"dx": p.dx})
     if p.is_forward:
-        return lambda: normjit.rms_norm(p.x, p.gamma, eps=EPS, out={"y": p.dx})
-    if p.norm == "layernorm":
-        return lambda: normjit.layer_norm_backward(p.x, p.dy, p.gamma, mean=p.mean, rstd=p.rstd, out={"dx": p.dx})
-    return lambda: normjit.rms_norm_backward(p.x, p.dy, p.gamma, rstd=p.rstd, out={"dx": p.dx})
+        given = (p.x, p.gamma, p.beta) if p.is_layernorm else (p.x, p.gamma)
+        norm = normjit.layer_norm if p.is_layernorm else normjit.rms_norm
+        return lambda: norm(*given, residual=p.residual, eps=EPS, out={"y": p.dx})
+    backward = normjit.layer_norm_backward if p.is_layernorm else normjit.rms_norm_backward
+    return lambda: backward(p.x, p.dy, p.gamma, **statistics, dresidual=p.dresidual, out={"dx": p.dx})
 
 
-PEERS = {"torch": torch_eager, "triton": triton_rows, "liger": liger, "quack": quack, "compile": torch_compile,
+PEERS = {"torch": torch_eager, "triton": triton_rows, "liger": liger, "quack": quack, "cudnn": cudnn_graph, "compile": torch_compile,
          "compile-best": torch_compile_best, "normjit": normjit_itself}
-PACKAGES = {"triton": "triton", "liger": "liger_kernel.ops", "quack": "quack.rmsnorm", "normjit": "normjit"}
-flush = None
-
-
-def seconds_of(runs, samples):
-    """Returns medians of runs that take turns, each after a flush of the L2 cache."""
-    global flush
-    if flush is None:
-        flush = torch.empty(FLUSH_BYTES, dtype=torch.int8, device="cuda")
-    events = [[[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in runs] for _ in range(samples)]
-    for turn in events:
-        for run, (first, last) in zip(runs, turn):
-            flush.zero_()
-            first.record()
-            run()
-            last.record()
-    torch.cuda.synchronize()
-    return [statistics.median(1e-3 * first.elapsed_time(last) for first, last in of_run) for of_run in zip(*events)]
-
-
-def captured(run):
-    """Returns a replay of the graph of a run, which keeps the run's memory alive."""
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(2):
-            run()
-    torch.cuda.current_stream().wait_stream(side)
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        results = run()
-    return functools.partial(replay, graph, run, results)
-
-
-def replay(graph, *_):
-    graph.replay()
-
-
+PACKAGES = {"triton": "triton", "liger": "liger_kernel.ops", "quack": "quack.rmsnorm", "cudnn": "cudnn", "normjit": "normjit"}
 def measure_spec(spec, only, budget):
     try:
         p = Problem(spec)
@@ -308,16 +264,20 @@ def measure_spec(spec, only, budget):
         print(f"{spec}: left out: {str(error).splitlines()[0]}", file=sys.stderr)
         return []
     torch._dynamo.reset()  # it compiles a function for a few shapes only
-    method, move = p.ceiling()
+    method, move, moved = p.ceiling()
     runs = {method: captured(move)}
     for name in only:
         try:
-            runs[name] = captured(PEERS[name](p))
+            run = captured(PEERS[name](p))
+            run()
+            p.check(run.results[0])
+            runs[name] = run
         except Exception as error:  # peers fail in various ways on unsupported shapes
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
             print(f"{spec}: {name} left out: {reason[:100]}", file=sys.stderr)
     once = sum(seconds_of(runs.values(), 1)) + 1e-4 * len(runs)
     ceiling, *times = seconds_of(runs.values(), max(7, min(200, int(budget / once))))
+    ceiling *= p.bytes() / moved
     results = [{"spec": spec, "peer": name, "median_seconds": seconds, "bytes": p.bytes(),
                 "bytes_per_second": p.bytes() / seconds, "share": ceiling / seconds,
                 "ceiling": {"median_seconds": ceiling, "bytes_per_second": p.bytes() / ceiling, "method": method}}
@@ -341,6 +301,12 @@ def importable(names):
     return there
 
 
+def specs_of(path):
+    """Returns the lines of a shapes file without comments."""
+    with open(path) as file:
+        return [spec for line in file if (spec := line.split("#")[0].strip())]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shapes", required=True, help="a file with one spec a line")
@@ -348,16 +314,16 @@ def main():
     parser.add_argument("--only", default=",".join(PEERS), help="peers, separated by commas [%(default)s]")
     parser.add_argument("--budget", type=float, default=0.2, help="seconds of measuring, of a shape [%(default)s]")
     parser.add_argument("--limit", type=float, default=3600, help="seconds after which no new shape is begun")
+    parser.add_argument("--part", default="0/1", help="I/N: every Nth shape, from the Ith on, counted from 0 [%(default)s]")
     options = parser.parse_args()
     unknown = [name for name in options.only.split(",") if name not in PEERS]
     if unknown:
         parser.error(f"--only {unknown[0]}: allowed: {' '.join(PEERS)}")
     only = importable(options.only.split(","))
+    part, parts = map(int, options.part.split("/"))
     start = time.monotonic()
-    with open(options.shapes) as file:
-        specs = [line.split("#")[0].strip() for line in file]
     document = {"device": "cuda:0", "gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "results": []}
-    for spec in filter(None, specs):
+    for spec in specs_of(options.shapes)[part::parts]:
         if time.monotonic() - start > options.limit:
             print(f"{spec} and what follows: no time left", file=sys.stderr)
             break

@@ -141,6 +141,15 @@ rmsnorm_of_gated.norm cols=1003 x=bf16 gamma=f32 | 300 |
 rmsnorm_of_gated.norm cols=40001 x=bf16 gamma=bf16 save=none | 30 |
 qk_norm_rope.norm slices=any cols=128 x=bf16 gamma=bf16 out=dx,dgamma | 16x300 |
 qk_norm_rope.norm pass=forward slices=any cols=256 x=f16 gamma=f32 | 9x130 |
+qk_norm_rope_interleaved.norm slices=any cols=128 x=bf16 gamma=bf16 out=dx,dgamma | 16x300 |
+qk_norm_rope_interleaved.norm cols=4098 x=f16 gamma=f32 out=dx,dgamma | 300 |
+qk_norm_rope_interleaved.norm pass=forward slices=any cols=64 x=bf16 gamma=bf16 | 9x130 |
+rmsnorm_blocks.norm pass=forward cols=4096 x=bf16 gamma=bf16 y=e4m3 | 300 |
+rmsnorm_blocks.norm pass=forward cols=128 x=bf16 y=e4m3 residual=bf16 out=y,scale,h,rstd | 3000 |
+rmsnorm_blocks.norm pass=forward cols=40064 x=f16 y=e4m3 | 30 |
+rmsnorm_blocks.norm pass=forward cols=262144 x=bf16 gamma=f32 y=e4m3 | 7 |
+rmsnorm_mx.norm pass=forward cols=7168 x=bf16 gamma=bf16 y=e4m3 scale=e8m0 | 200 |
+rmsnorm_mx.norm pass=forward cols=96 x=f32 y=e5m2 scale=e8m0 | 700 |
 softmax.norm cols=4096 x=bf16 | 200 |
 softmax.norm pass=forward cols=33 x=f32 | 700 |
 softmax.norm pass=forward cols=300001 x=bf16 | 7 |

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Times replays of CUDA graphs that take turns, with a cold L2 cache, and finds the fastest setting of torch.compile."""
+import functools
+import statistics
+import sys
+
+import torch
+
+FLUSH_BYTES = 256 << 20
+# Settings of Inductor for a norm besides its defaults; "compile-best" is the fastest of these.
+INDUCTOR = {
+    "default": {},
+    "mix-order reduction": {"triton.mix_order_reduction": True, "triton.mix_order_reduction_non_strict_mode": True},
+    "all of it": {"max_autotune": True, "coordinate_descent_tuning": True, "triton.mix_order_reduction": True,
+                  "triton.mix_order_reduction_non_strict_mode": True,
+                  "triton.mix_order_reduction_autotune_split_size": True},
+}
+flush = None
+
+
+def known(options):
+    """Returns the settings that this version of Inductor has."""
+    return {name: value for name, value in options.items() if name in torch._inductor.list_options()}
+
+
+def fastest_setting(title, make, seconds):
+    """Returns the fastest of make(options) over INDUCTOR; seconds(run) measures."""
+    tried = []
+    for name, options in INDUCTOR.items():
+        run = make(options)
+        tried.append((seconds(run), len(tried), run, name))
+    print(f"{title}: of torch.compile the fastest is {min(tried)[3]}", file=sys.stderr)
+    return min(tried)[2]
+
+
+def seconds_of(runs, samples):
+    """Returns medians of runs that take turns, each after a flush of the L2 cache."""
+    global flush
+    if flush is None:
+        flush = torch.empty(FLUSH_BYTES, dtype=torch.int8, device="cuda")
+    events = [[[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in runs] for _ in range(samples)]
+    for turn in events:
+        for run, (first, last) in zip(runs, turn):
+            flush.zero_()
+            first.record()
+            run()
+            last.record()
+    torch.cuda.synchronize()
+    return [statistics.median(1e-3 * first.elapsed_time(last) for first, last in of_run) for of_run in zip(*events)]
+
+
+def captured(run):
+    """Returns a replay of the graph of a run, which keeps the run's memory alive; its results are in `results`."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(2):
+            run()
+    torch.cuda.current_stream().wait_stream(side)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        results = run()
+    replay = functools.partial(_replay, graph, run)
+    replay.results = results
+    return replay
+
+
+def _replay(graph, _run):
+    graph.replay()

@@ -1,0 +1,132 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Measures everything that the results page says of a GPU, on all GPUs of this machine, each with its share of the shapes.
+
+    PYTHONPATH=build/python python3 tools/lab/page_round.py --json results/h200.json [--seconds 540]
+
+A GPU measures one problem at a time: all peers of gpu_peers.py, or of formula_peers.py, in turns in one process. If the
+time does not suffice, run it again with the same file: what it holds is kept, and only what is missing is measured. All
+must come from one day and one build; the file names both."""
+import argparse
+import datetime
+import importlib.metadata
+import json
+import multiprocessing
+import os
+import pathlib
+import sys
+import time
+
+HERE = pathlib.Path(__file__).parent
+PACKAGES = ("torch", "triton", "liger-kernel", "nvidia-cudnn-frontend", "nvidia-cudnn-cu13", "quack-kernels",
+            "flash-linear-attention")
+
+
+def facts():
+    """Returns what the figures hold for: the card, the day, the build and the versions of the peers."""
+    import normjit
+    import torch
+
+    versions = {}
+    for name in PACKAGES:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return {"gpus": torch.cuda.device_count(), "gpu": torch.cuda.get_device_name(), "date": datetime.date.today().isoformat(), "normjit": normjit.__version__,
+            "packages": versions}
+
+
+def read(path, default):
+    return json.loads(path.read_text()) if path.exists() else default
+
+
+def jobs_of(document):
+    """Returns what is still to be measured: pairs of the list that it belongs to and a problem."""
+    import formula_peers
+    import gpu_peers
+
+    done = {each.get("spec") or each["case"] for each in document["results"] + document["formulas"]}
+    jobs = [("results", spec) for spec in gpu_peers.specs_of(HERE / "page_shapes.txt")]
+    jobs += [("formulas", case) for case in formula_peers.GPU_CASES]
+    return [job for job in jobs if job[1] not in done]
+
+
+def work(gpu, pipe):
+    """Measures what arrives, on one GPU, and sends the results back. A peer that breaks the GPU's context ends it."""
+    os.environ["CUDA_VISIBLE_DEVICES"] = str(gpu)  # before anything opens the driver
+    import formula_peers
+    import gpu_peers
+
+    peers = gpu_peers.importable(gpu_peers.PEERS)
+    while True:
+        kind, problem = pipe.recv()
+        if kind == "results":
+            pipe.send(gpu_peers.measure_spec(problem, peers, 0.2))
+        else:
+            pipe.send(formula_peers.measure(formula_peers.Problem(problem, "cuda"), formula_peers.PEERS, "cuda", 0.3))
+
+
+class Worker:
+    """A process with a GPU of its own, and the problem that it measures."""
+
+    def __init__(self, gpu):
+        self.gpu, self.job = gpu, None
+        self.start()
+
+    def start(self):
+        context = multiprocessing.get_context("spawn")
+        self.pipe, theirs = context.Pipe()
+        self.process = context.Process(target=work, args=(self.gpu, theirs), daemon=True)
+        self.process.start()
+
+    def give(self, job):
+        self.job = job
+        self.pipe.send(job)
+
+    def take(self):
+        """Returns the results of its problem, or None if there are none yet."""
+        if self.job is None:
+            return None
+        if self.pipe.poll():
+            self.job = None
+            return self.pipe.recv()
+        if self.process.is_alive():
+            return None
+        print(f"{self.job[1]}: the process ended; left out", file=sys.stderr)
+        self.job = None
+        self.start()
+        return []
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", required=True, type=pathlib.Path, help="the file to write, or to go on with")
+    parser.add_argument("--seconds", type=float, default=3600, help="after which no new problem is begun [%(default)s]")
+    parser.add_argument("--gpus", default="all", help="numbers, separated by commas [%(default)s]")
+    options = parser.parse_args()
+    now = facts()
+    gpus = range(now.pop("gpus")) if options.gpus == "all" else list(map(int, options.gpus.split(",")))
+    document = read(options.json, {**now, "results": [], "formulas": []})
+    for name, value in now.items():
+        if document[name] != value:
+            parser.error(f"{options.json}: {name} is {document[name]}; now it is {value}: a file is of one build, card and day")
+    jobs, begun = jobs_of(document), time.monotonic()
+    workers = [Worker(gpu) for gpu in gpus]
+    while jobs or any(worker.job for worker in workers):
+        for worker in workers:
+            if worker.job is None and jobs:
+                worker.give(jobs.pop(0))
+            kind = worker.job and worker.job[0]
+            results = worker.take()
+            if results is not None:
+                document[kind] += results
+                options.json.write_text(json.dumps(document, indent=1) + "\n")
+        if jobs and time.monotonic() - begun > options.seconds:
+            print(f"no time for {len(jobs)} problems: run it again with the same file", file=sys.stderr)
+            jobs = []
+        time.sleep(0.05)
+
+
+if __name__ == "__main__":
+    main()
