@@ -106,11 +106,51 @@ def random_spec(source, most_bytes):
             return f"{norm} rows={rows} cols={cols} x={dtype}"
 
 
-def random_specs(count, seed, most_bytes):
+def random_forward(source, most_bytes):
+    """Returns such a forward pass, every third with a residual stream."""
+    norm, *shape, x = random_spec(source, most_bytes).split()
+    dtype = x[len("x="):]
+    residual = f" residual={dtype}" if source.random() < 1 / 3 else ""
+    gamma = " gamma=f32" if dtype != "f32" and source.random() < 1 / 3 else ""
+    return f"{norm} pass=forward {' '.join(shape)} {x}{residual}{gamma}"
+
+
+def random_formula(source, most_bytes):
+    """Returns a norm of templates/norms of models' widths, in 16 bits, forward or backward."""
+    name = source.choice(["gated_rmsnorm", "rmsnorm_of_gated", "softmax", "l2norm", "dynamic_tanh", "qk_norm_rope",
+                          "qk_norm_rope_interleaved", "groupnorm", "rmsnorm_blocks", "rmsnorm_mx", "rmsnorm_e4m3"])
+    dtype = source.choice(["bf16", "bf16", "f16"])
+    slices, has_backward, weight, rest = 1, True, f" gamma={dtype}", ""
+    if name.startswith("qk_norm"):
+        cols, slices = source.choice([64, 96, 128, 256]), source.choice([4, 8, 16, 32, 64])
+    elif name == "groupnorm":
+        channels, run = source.choice([4, 8, 10, 16, 40]), source.choice([64, 256, 1024, 4096])
+        cols, slices, rest = channels * run, 32, f" beta={dtype} R={run}"
+    elif name in ("l2norm", "gated_rmsnorm") and source.random() < 0.5:
+        cols = source.choice([64, 128, 256])
+    else:
+        cols = 128 * round(log_uniform(source, 1, 160))
+    if name.startswith("rmsnorm_") and name != "rmsnorm_of_gated":
+        has_backward, rest = False, " y=e4m3" + (" scale=e8m0" if name == "rmsnorm_mx" else "")
+    if name in ("softmax", "l2norm"):
+        weight = ""
+    if name == "dynamic_tanh":
+        rest = f" beta={dtype} alpha=0.5"
+    rows = max(1, round(log_uniform(source, LEAST_BYTES, most_bytes) / (6 * slices * cols)))
+    words = [name, "pass=forward" if not has_backward or source.random() < 0.4 else "",
+             f"slices={slices}" if slices > 1 else "", f"rows={rows}", f"cols={cols}", f"x={dtype}{weight}{rest}"]
+    return " ".join(filter(None, words))
+
+
+KINDS = {"backward": random_spec, "forward": random_forward, "formulas": random_formula}
+
+
+def random_specs(count, seed, most_bytes, kinds):
+    """Returns as many problems of each kind, to within one, in turn."""
     source = random.Random(seed)
     specs = {}
     while len(specs) < count:
-        specs[random_spec(source, most_bytes)] = None
+        specs[KINDS[kinds[len(specs) % len(kinds)]](source, most_bytes)] = None
     return list(specs)
 
 
@@ -119,7 +159,7 @@ CLASSES = [1, 8, 32, 128, 512, math.inf]  # MiB, below
 
 def mib_of(record):
     words = dict(word.split("=") for word in record["spec"].split()[1:])
-    return 3 * int(words["rows"]) * int(words["cols"]) * ITEM_BYTES.get(words.get("x", "f32"), 4) / (1 << 20)
+    return 3 * int(words.get("slices", 1)) * int(words["rows"]) * int(words["cols"]) * ITEM_BYTES.get(words.get("x", "f32"), 4) / (1 << 20)
 
 
 def class_table(found):
@@ -146,6 +186,7 @@ def main():
     parser.add_argument("--without", metavar="SHAPES", nargs="*", default=[], help="draw none that these files have")
     parser.add_argument("--sample", type=int, default=0, help="problems to draw, for each device [all]")
     parser.add_argument("--random", type=int, metavar="N", help="print so many random specs")
+    parser.add_argument("--of", default="backward", help=f"kinds of random problems, of {' '.join(KINDS)} [%(default)s]")
     parser.add_argument("--most", type=float, default=2048, help="MiB that a random problem may move [2048]")
     parser.add_argument("--seed", type=int, help="of --random [today's date] and of other draws [1]")
     parser.add_argument("--classes", action="store_true", help="also a table by size")
@@ -156,7 +197,11 @@ def main():
     seed = 1 if arguments.seed is None else arguments.seed
     if arguments.random:
         today = int(datetime.date.today().strftime("%Y%m%d"))
-        specs = random_specs(arguments.random, today if arguments.seed is None else seed, arguments.most * (1 << 20))
+        kinds = arguments.of.split(",")
+        if set(kinds) - set(KINDS):
+            parser.error(f"--of {arguments.of}: allowed: {' '.join(KINDS)}, separated by commas")
+        drawn_by = today if arguments.seed is None else seed
+        specs = random_specs(arguments.random, drawn_by, arguments.most * (1 << 20), kinds)
         print("\n".join(specs))
         return
     if arguments.draw:
