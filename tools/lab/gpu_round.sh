@@ -28,8 +28,12 @@ tests() {
   "$folder/normjit_runtime_tests" -sf='*store_test*' >>"$out/runtime.log" 2>&1  # in a process that never opened NVRTC
   report "runtime tests of the store" $?
   grep -E "ERROR|skipped|test cases:" "$out/runtime.log"
-  "$folder/normjit" run "layernorm rows=4096 cols=4096 x=bf16 gamma=f32" --device "$device" --check
-  report "run --check" $?
+  local spec
+  for spec in "layernorm rows=4096 cols=4096 x=bf16 gamma=f32" "qk_norm_rope slices=16 rows=16384 cols=128 x=bf16 gamma=bf16" \
+    "rmsnorm_blocks pass=forward rows=8192 cols=4096 x=bf16 gamma=bf16 y=e4m3"; do
+    "$folder/normjit" run "$spec" --device "$device" --check
+    report "run --check" $?
+  done
 }
 
 random() {

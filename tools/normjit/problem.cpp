@@ -22,11 +22,11 @@ Status check_memory(const Spec& spec, Batch batch) {
     double needed = 0;
     for (Tensor tensor : all_tensors) {
         if (!spec.has(tensor)) continue;
-        const double rows = static_cast<double>(batch.rows) * static_cast<double>(batch.slices);
-        const double slices = spec.is_per_slice(tensor) ? static_cast<double>(batch.slices) : 1;
-        const auto cols = static_cast<double>(spec.axes(tensor).width(spec.cols));
-        const double elements = (spec.axes(tensor).row ? rows : slices) * cols;
-        needed += elements * static_cast<double>(size_of(spec.dtype(tensor)));
+        const Axes& axes = spec.axes(tensor);  // in floating point, because the numbers may be too large for 64 bits
+        const double rows = axes.row ? static_cast<double>(batch.rows) : 1;
+        const double slices = axes.slice ? static_cast<double>(batch.slices) : 1;
+        needed += slices * rows * static_cast<double>(axes.width(spec.cols)) *
+                  static_cast<double>(size_of(spec.dtype(tensor)));
     }
     double present = static_cast<double>(cpu::physical_memory());
     if (needed <= present) return {};
@@ -124,8 +124,10 @@ Expected<Problem> allocate_problem(const Kernel& kernel, Batch batch, bench::Tea
     for (Tensor tensor : all_tensors) {
         if (!problem.spec.has(tensor)) continue;
         const auto size = static_cast<int64_t>(size_of(problem.spec.dtype(tensor)));
-        const int64_t bytes = problem.spec.is_matrix(tensor) ? batch.all_rows() * problem.row_stride(tensor) * size
-                                                             : bytes_of(problem.spec, tensor, batch);
+        const int64_t width = problem.spec.axes(tensor).width(problem.spec.cols);
+        const int64_t bytes = problem.spec.is_matrix(tensor)
+                                  ? problem.elements(tensor) / width * problem.row_stride(tensor) * size
+                                  : bytes_of(problem.spec, tensor, batch);
         NORMJIT_TRY(problem.tensors[tensor], Buffer::allocate(bytes));
         if (problem.spec.writes(tensor)) touch(problem.tensors[tensor], team);
     }
