@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+// Says what the heuristic would lose on problems whose schedules were all timed, if the library's points did not have
+// the problem itself:
+//   normjit_points_loss RECORDS... [--points FILE]... [--worst N]
+// RECORDS is what `normjit tune -o` wrote, RECORDS.progress its journal. A loss is the best time over that of the
+// schedule that is chosen, without choices that were not timed, which are counted. FILE adds points. The weights of
+// compiler/schedule/cuda_features.cpp were chosen with it (NOTES N-712).
+#include "normjit/points.h"
+#include "normjit/tuning.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+using namespace normjit;
+
+namespace {
+
+struct Problem {
+    TuningRecord record;
+    std::map<std::string, double> gains;  ///< of each timed schedule over the heuristic of its day
+};
+
+struct Loss {
+    double loss, of_day;
+    std::string spec, why, chosen, best;
+};
+
+std::vector<Problem> read(const std::string& path) {
+    std::map<std::string, Problem> problems;
+    std::ifstream records(path), journal(path + ".progress");
+    for (std::string line; std::getline(records, line);) {
+        const auto record = parse_record(line);
+        if (!record.ok() || !std::holds_alternative<CudaSchedule>(record->schedule.device)) continue;
+        Problem& problem = problems[to_text(record->spec)];
+        problem.record = *record;
+        problem.gains = {{to_text(record->heuristic), 1}, {to_text(record->schedule), record->gain}};
+    }
+    for (std::string line; std::getline(journal, line);) {
+        const auto step = nlohmann::json::parse(line, nullptr, false);
+        if (!step.is_object() || step.value("gain", 0.0) <= 0) continue;
+        const std::string key = step.value("key", "");
+        const auto problem = problems.find(key.substr(0, key.find(" | ")));
+        if (problem != problems.end()) problem->second.gains[key.substr(key.rfind(" | ") + 3)] = step["gain"];
+    }
+    std::vector<Problem> all;
+    for (auto& [spec, problem] : problems) all.push_back(std::move(problem));
+    return all;
+}
+
+/// Returns the kind of a problem: its norm if that is a formula, its pass, and whether it has column sums.
+std::string kind_of(const Spec& spec) {
+    const std::string text = to_text(spec), name = text.substr(0, text.find(' '));
+    const bool is_layer = name == "layernorm" || name == "rmsnorm", is_forward = text.find("pass=forward") != text.npos;
+    return fmt::format("{} {}{}", is_layer ? "layers" : name, is_forward ? "forward" : "backward",
+                       spec.has_slices() ? " slices" : "");
+}
+
+std::string summary(const std::vector<Loss>& losses) {
+    double sum = 0, of_day = 0, worst = 1;
+    for (const Loss& each : losses) {
+        sum += std::log(each.loss);
+        of_day += std::log(each.of_day);
+        worst = std::max(worst, each.loss);
+    }
+    const double count = static_cast<double>(losses.size());
+    return fmt::format("{:4} problems   {:.3f}, {:.2f}   the heuristic of the day {:.3f}", losses.size(),
+                       std::exp(sum / count), worst, std::exp(of_day / count));
+}
+
+PointSet without(const std::vector<PointFile>& files, const Problem& problem) {
+    PointSet set;
+    for (PointFile file : files) {
+        std::erase_if(file.points, [&](const Point& point) { return point.spec == problem.record.spec; });
+        set.add(file, file.device);
+    }
+    return set;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    CLI::App app("What the heuristic loses on timed problems without their own points");
+    std::vector<std::string> paths, point_paths;
+    size_t most = 10;
+    app.add_option("RECORDS", paths)->required();
+    app.add_option("--points", point_paths, "more points");
+    app.add_option("--worst", most, "how many of the worst to list");
+    CLI11_PARSE(app, argc, argv);
+
+    std::vector<PointFile> files = PointSet::shipped().files();
+    for (const std::string& path : point_paths) {
+        std::ifstream file(path);
+        const auto points = parse_points(std::string(std::istreambuf_iterator<char>(file), {}));
+        if (!points.ok()) return fmt::print(stderr, "error: {}: {}\n", path, points.status().message()), 2;
+        files.insert(files.begin(), *points);
+    }
+    std::map<std::string, std::vector<Loss>> kinds;
+    std::vector<Loss> all;
+    int not_timed = 0;
+    for (const std::string& path : paths) {
+        for (const Problem& problem : read(path)) {
+            const TuningRecord& record = problem.record;
+            std::vector<std::string> reasons;
+            const Schedule chosen = heuristic(record.spec, record.device.target, without(files, problem), &reasons);
+            const auto gain = problem.gains.find(to_text(chosen));
+            if (gain == problem.gains.end()) {
+                ++not_timed;
+                continue;
+            }
+            const auto best = std::ranges::max_element(problem.gains, {}, [](const auto& each) { return each.second; });
+            all.push_back({best->second / gain->second, best->second, to_text(record.spec),
+                           reasons.empty() ? "" : reasons.front(), gain->first, best->first});
+            kinds[kind_of(record.spec)].push_back(all.back());
+        }
+    }
+    for (const auto& [kind, losses] : kinds) fmt::print("{:36} {}\n", kind, summary(losses));
+    if (!all.empty()) fmt::print("{:36} {}\n", "all", summary(all));
+    fmt::print("{} choices were not timed\n", not_timed);
+    std::ranges::sort(all, std::greater{}, &Loss::loss);
+    for (const Loss& each : std::vector(all.begin(), all.begin() + static_cast<ptrdiff_t>(std::min(most, all.size()))))
+        fmt::print("{:.3f}  {}\n       {}\n       {}\n       {}\n", each.loss, each.spec, each.why, each.chosen, each.best);
+}
