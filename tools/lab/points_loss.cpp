@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Says what the heuristic would lose on problems whose schedules were all timed, if the library's points did not have
 // the problem itself:
-//   normjit_points_loss RECORDS... [--points FILE]... [--worst N]
+//   normjit_points_loss RECORDS... [--points FILE]... [--worst N] [--table]
 // RECORDS is what `normjit tune -o` wrote, RECORDS.progress its journal. A loss is the best time over that of the
 // schedule that is chosen, without choices that were not timed, which are counted. FILE adds points. The weights of
 // compiler/schedule/cuda_features.cpp were chosen with it (NOTES N-712).
@@ -92,9 +92,11 @@ int main(int argc, char** argv) {
     CLI::App app("What the heuristic loses on timed problems without their own points");
     std::vector<std::string> paths, point_paths;
     size_t most = 10;
+    bool is_table = false;
     app.add_option("RECORDS", paths)->required();
     app.add_option("--points", point_paths, "more points");
     app.add_option("--worst", most, "how many of the worst to list");
+    app.add_flag("--table", is_table, "a line for each problem first: its spec, kind and loss, separated by tabs");
     CLI11_PARSE(app, argc, argv);
 
     std::vector<PointFile> files = PointSet::shipped().files();
@@ -113,11 +115,14 @@ int main(int argc, char** argv) {
             std::vector<std::string> reasons;
             const Schedule chosen = heuristic(record.spec, record.device.target, without(files, problem), &reasons);
             const auto gain = problem.gains.find(to_text(chosen));
+            const auto best = std::ranges::max_element(problem.gains, {}, [](const auto& each) { return each.second; });
+            if (is_table)
+                fmt::print("{}\t{}\t{}\n", to_text(record.spec), kind_of(record.spec),
+                           gain == problem.gains.end() ? "-" : fmt::format("{:.4f}", best->second / gain->second));
             if (gain == problem.gains.end()) {
                 ++not_timed;
                 continue;
             }
-            const auto best = std::ranges::max_element(problem.gains, {}, [](const auto& each) { return each.second; });
             all.push_back({best->second / gain->second, best->second, to_text(record.spec),
                            reasons.empty() ? "" : reasons.front(), gain->first, best->first});
             kinds[kind_of(record.spec)].push_back(all.back());
