@@ -259,9 +259,18 @@ PlannedPath measure_cuda(const Spec& spec, const OperandList& operands, int row_
     return planned;
 }
 
-int64_t count_kept_elements(const Spec& spec, const Target& target) {
+ElementWork element_work(const Spec& spec, const Target& target) {
     const auto plan = make(spec, {.row_groups = 1, .device = CudaSchedule()}, target);
-    return plan ? static_cast<int64_t>(plan->cuda().kept_elements.size()) : 0;
+    if (!plan) return {};
+    ElementWork work{static_cast<int64_t>(plan->cuda().kept_elements.size()), static_cast<int>(plan->sweeps.size())};
+    ir::PerValue<bool> counted(plan->function.values.size());
+    for (const Sweep& sweep : plan->sweeps) {
+        for (const ir::ValueId id : sweep.elements) {
+            if (is_costly(plan->function[id].op) && !counted[id]) ++work.functions;
+            counted[id] = true;
+        }
+    }
+    return work;
 }
 
 CudaPlan make_cuda(const Plan& plan) {

@@ -21,8 +21,13 @@ int64_t vectors_of_row(int64_t cols, int width);
 PlannedPath measure_cuda(const Spec& spec, const OperandList& operands, int row_sums, int64_t kept_elements,
                          const CudaSchedule& schedule);
 
-/// Returns the number of CudaPlan::kept_elements, which does not depend on the schedule.
-int64_t count_kept_elements(const Spec& spec, const Target& target);
+/// What a problem computes for each element of a row, whatever the schedule.
+struct ElementWork {
+    int64_t kept_elements = 0;  ///< the number of CudaPlan::kept_elements
+    int sweeps = 0;             ///< passes over a row
+    int functions = 0;          ///< that cost tens of instructions, in all sweeps; kept results count once
+};
+ElementWork element_work(const Spec& spec, const Target& target);
 
 /// Returns the CUDA part of a plan that has its sweeps.
 CudaPlan make_cuda(const Plan& plan);

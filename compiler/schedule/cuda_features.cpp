@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "schedule/cuda_features.h"
 
+#include "plan/cuda.h"
 #include "support/divide.h"
 #include "support/text.h"
 
@@ -16,7 +17,8 @@ namespace {
 /// of difference.
 struct Weights {
     double vectors = 1.4, rows = 0.25, work = 0.5, alignment = 2, narrow_alignment = 1, width = 0.5, sums = 1.5;
-    double reduces = 4, reads_one = 3, matrix = 0.5, columns = 0.5, slices = 0.5, slice_rows = 0.25, formula = 1.5;
+    double reduces = 4, reads_one = 3, matrix = 0.5, columns = 0.5, slices = 0.5, slice_rows = 0.25, formula = 0.5;
+    double sweeps = 0.5, functions = 0.5;
 };
 constexpr Weights weight;
 
@@ -61,8 +63,19 @@ double tensors_distance(const CudaFeatures& a, const CudaFeatures& b) {
     sum += weight.matrix *
            (std::abs(a.matrices_read - b.matrices_read) + std::abs(a.matrices_written - b.matrices_written));
     sum += weight.columns * std::fabs(columns(a) - columns(b));
-    if (a.formula != b.formula) sum += weight.formula;
+    const auto functions = [](const CudaFeatures& f) { return std::log2(1.0 + f.functions); };
+    if (!a.is_formula && !b.is_formula) return sum;
+    if (a.is_formula != b.is_formula) sum += weight.formula;
+    sum += weight.sweeps * std::abs(a.sweeps - b.sweeps) + weight.functions * std::fabs(functions(a) - functions(b));
     return sum;
+}
+
+/// Returns the number of passes over a row: one for each statistic that is computed, one for the sums of a backward
+/// pass, and one that stores. A plan says the same, but takes much longer to make.
+int sweeps_of_layer(const Spec& spec) {
+    const bool has_mean = spec.norm == Norm::layernorm;
+    const int statistics = spec.reads(Tensor::rstd) ? 0 : has_mean ? 2 : 1;
+    return statistics + (spec.has(Tensor::dy) ? 1 : 0) + 1;
 }
 
 double slices_distance(const CudaFeatures& a, const CudaFeatures& b) {
@@ -98,7 +111,14 @@ CudaFeatures cuda_features(const Spec& spec, const OperandList& operands, const 
         features.rows_of_processor = static_cast<double>(*rows) / target.cuda.sm_count;
         if (features.has_slices) features.slice_rows = spec.rows.value_or(0);
     }
-    if (spec.formula) features.formula = text::hash(spec.formula->text);
+    features.is_formula = static_cast<bool>(spec.formula);
+    if (features.is_formula) {
+        const plan::ElementWork work = plan::element_work(spec, target);
+        features.sweeps = work.sweeps;
+        features.functions = work.functions;
+    } else {
+        features.sweeps = sweeps_of_layer(spec);
+    }
     const MatrixBytes bytes = matrix_bytes(operands);
     features.element_bytes = static_cast<int>(bytes.least);
     features.width = static_cast<int>(16 / std::max<int64_t>(bytes.least, 2));
@@ -148,7 +168,7 @@ CudaGlance glance(std::string_view spec) {
 
 CudaGlance glance(const CudaFeatures& f) {
     using enum CudaGlance::Kind;
-    return {f.formula != 0 ? formula : f.reduces ? has_sums : has_none, log2_of(f.vectors())};
+    return {f.is_formula ? formula : f.reduces ? has_sums : has_none, log2_of(f.vectors())};
 }
 
 double least_distance(const CudaGlance& a, const CudaGlance& b) {

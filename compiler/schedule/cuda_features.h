@@ -42,8 +42,9 @@ struct CudaFeatures {
     int column_bytes = 0;  ///< of one element of each column input, in all
     int sums = 0;          ///< column outputs
     bool reduces = false;  ///< has outputs without rows: column sums, or sums of everything
-    uint64_t formula = 0;  ///< hash of the text, which decides how much there is to compute; 0 for LayerNorm and
-                           ///< RMSNorm
+    bool is_formula = false;
+    int sweeps = 0;     ///< passes over a row
+    int functions = 0;  ///< of an element that cost tens of instructions; known of formulas
 
     /// Returns the number of vectors in a row, where a part of a vector counts as one.
     int64_t vectors() const;

@@ -12,7 +12,7 @@ CudaFit::CudaFit(const Spec& spec, const Target& target, const OperandList& oper
       target_(target),
       operands_(operands),
       shape_(shape),
-      kept_elements_(spec.formula ? plan::count_kept_elements(spec, target) : 0) {}
+      kept_elements_(spec.formula ? plan::element_work(spec, target).kept_elements : 0) {}
 
 plan::PlannedPath CudaFit::measure(const CudaSchedule& s) const {
     return plan::measure_cuda(spec_, operands_, most_row_sums, kept_elements_, s);

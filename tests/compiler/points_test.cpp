@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "schedule/points.h"
 
+#include "plan/cuda.h"
+#include "schedule/cuda_features.h"
+
+#include "normjit/kernel_spec.h"
+
 #include <string>
 
 #include <doctest/doctest.h>
@@ -142,6 +147,28 @@ TEST_CASE("the reasons name the point") {
                                            *parse_target("sm_90 sms=132 shared=232448 l2=52428800"));
     REQUIRE(reasons.size() == 1);
     CHECK(reasons[0] == "point of h100.txt, distance 0.00: layernorm pass=forward rows=1055 cols=64");
+}
+
+TEST_CASE("a layer's sweeps are counted as its plan has them, and a formula by what it computes") {
+    const Target target = *parse_target("sm_90");
+    for (const char* text :
+         {"layernorm rows=64 cols=256", "rmsnorm rows=64 cols=256", "layernorm rows=64 cols=256 stats=recompute",
+          "rmsnorm rows=64 cols=256 stats=recompute", "layernorm pass=forward rows=64 cols=256",
+          "rmsnorm pass=forward rows=64 cols=256 residual=f32", "layernorm rows=64 cols=256 out=dx"}) {
+        const Spec spec = kernel_spec(*parse_spec(text));
+        const auto features = schedule::cuda_features(spec, OperandList(spec), target);
+        CHECK_MESSAGE(features.sweeps == plan::element_work(spec, target).sweeps, text);
+    }
+    const auto features = [&](const char* text) {
+        const Spec spec = kernel_spec(*parse_spec(text));
+        return schedule::cuda_features(spec, OperandList(spec), target);
+    };
+    const auto by_name = features("softmax pass=forward rows=64 cols=256"),
+               as_text = features(
+                   "norm mine(a[M,N]) -> b[M,N] { m = detach(row_max(a)); e = exp(a - m); "
+                   "b = e / row_sum(e) } pass=forward rows=64 cols=256");
+    CHECK(by_name.functions == 1);
+    CHECK(schedule::distance(by_name, as_text) == 0);
 }
 
 }  // namespace normjit

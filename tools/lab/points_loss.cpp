@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Says what the heuristic would lose on problems whose schedules were all timed, if the library's points did not have
 // the problem itself:
-//   normjit_points_loss RECORDS... [--points FILE]... [--worst N] [--table]
+//   normjit_points_loss RECORDS... [--points FILE]... [--only] [--worst N] [--table]
 // RECORDS is what `normjit tune -o` wrote, RECORDS.progress its journal. A loss is the best time over that of the
 // schedule that is chosen, without choices that were not timed, which are counted. FILE adds points. The weights of
 // compiler/schedule/cuda_features.cpp were chosen with it (NOTES N-712).
@@ -17,8 +17,9 @@
 #include <variant>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 using namespace normjit;
@@ -92,14 +93,15 @@ int main(int argc, char** argv) {
     CLI::App app("What the heuristic loses on timed problems without their own points");
     std::vector<std::string> paths, point_paths;
     size_t most = 10;
-    bool is_table = false;
+    bool is_table = false, is_only = false;
     app.add_option("RECORDS", paths)->required();
     app.add_option("--points", point_paths, "more points");
     app.add_option("--worst", most, "how many of the worst to list");
+    app.add_flag("--only", is_only, "use only these points, not the library's");
     app.add_flag("--table", is_table, "a line for each problem first: its spec, kind and loss, separated by tabs");
     CLI11_PARSE(app, argc, argv);
 
-    std::vector<PointFile> files = PointSet::shipped().files();
+    std::vector<PointFile> files = is_only ? std::vector<PointFile>() : PointSet::shipped().files();
     for (const std::string& path : point_paths) {
         std::ifstream file(path);
         const auto points = parse_points(std::string(std::istreambuf_iterator<char>(file), {}));
@@ -133,5 +135,6 @@ int main(int argc, char** argv) {
     fmt::print("{} choices were not timed\n", not_timed);
     std::ranges::sort(all, std::greater{}, &Loss::loss);
     for (const Loss& each : std::vector(all.begin(), all.begin() + static_cast<ptrdiff_t>(std::min(most, all.size()))))
-        fmt::print("{:.3f}  {}\n       {}\n       {}\n       {}\n", each.loss, each.spec, each.why, each.chosen, each.best);
+        fmt::print("{:.3f}  {}\n       {}\n       {}\n       {}\n", each.loss, each.spec, each.why, each.chosen,
+                   each.best);
 }
