@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plan/cuda.h"
 
+#include "ir/groups.h"
 #include "support/divide.h"
 
 #include "normjit/kernel_name.h"
@@ -191,6 +192,24 @@ std::vector<KeptElement> find_kept_elements(const Plan& plan) {
     return kept;
 }
 
+/// Returns the values of groups of columns that single columns or outputs read.
+std::vector<ir::ValueId> find_group_values(const ir::Function& function) {
+    std::vector<ir::ValueId> found;
+    if (ir::group_columns(function) == 0) return found;
+    const ir::PerValue<bool> same = ir::same_in_groups(function);
+    ir::PerValue<bool> is_read(function.values.size());
+    for (ir::ValueId id = 0; id < function.size(); ++id) {
+        for (const ir::ValueId operand : function[id].operands) {
+            if (operand != ir::no_value && !same[id]) is_read[operand] = true;
+        }
+    }
+    for (const ir::Output& output : function.outputs) is_read[output.value] = true;
+    for (ir::ValueId id = 0; id < function.size(); ++id) {
+        if (is_read[id] && same[id]) found.push_back(id);
+    }
+    return found;
+}
+
 /// True if a thread has registers for its kept elements.
 bool has_room_for_elements(const PlannedPath& planned) {
     constexpr int64_t addresses_and_functions = 24;
@@ -280,6 +299,7 @@ CudaPlan make_cuda(const Plan& plan) {
     for (const ir::Output& output : plan.epilogue.stores)
         cuda.sum_of_output.push_back(find_sum(plan.function, output.value));
     cuda.kept_elements = find_kept_elements(plan);
+    cuda.group_values = find_group_values(plan.function);
     const auto kept = static_cast<int64_t>(cuda.kept_elements.size());
     const auto& main = std::get<CudaSchedule>(plan.schedule.device);
     const auto add = [&](std::string_view suffix, const CudaSchedule& schedule) {

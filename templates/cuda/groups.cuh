@@ -22,33 +22,35 @@ NORMJIT_DEVICE Math largest_of_lanes(Math value) {
 template <class P, int i>
 constexpr bool is_of_groups = P::grouped_outputs >> i & 1;
 
-// The values of group_max for the group of this lane's vector.
+// What elements read of the group of this lane's vector.
 template <class P>
-struct GroupMaxima {
+struct GroupValues {
     using Math = typename P::Math;
     static constexpr int width = P::vector_width, lanes = P::group > width ? P::group / width : 1;
     static_assert(P::group % width == 0 && lanes <= 32 && P::threads_per_row % lanes == 0);
     static_assert(P::cols % at_least(P::group, 1) == 0);
 
-    Math value[at_least(P::group_maxima, 1)];
+    ValuesOf<P> found;
 
     // Calls operands(e, values), which fills values.group, for each element e of the vector.
     template <class F>
-    __device__ __forceinline__ void find(const F& operands) {
+    __device__ __forceinline__ void find(const typename P::Row& row, const F& operands) {
+        Math largest[at_least(P::group_maxima, 1)];
 #pragma unroll
         for (int e = 0; e < width; e++) {
             ValuesOf<P> values;
             operands(e, values);
 #pragma unroll
             for (int k = 0; k < P::group_maxima; k++)
-                value[k] = e == 0 ? values.group[k] : larger(value[k], values.group[k]);
+                largest[k] = e == 0 ? values.group[k] : larger(largest[k], values.group[k]);
         }
 #pragma unroll
-        for (int k = 0; k < P::group_maxima; k++) value[k] = largest_of_lanes<lanes>(value[k]);
+        for (int k = 0; k < P::group_maxima; k++) found.group[k] = largest_of_lanes<lanes>(largest[k]);
+        P::of_group(row, found);
     }
     __device__ __forceinline__ void give(ValuesOf<P>& values) const {
 #pragma unroll
-        for (int k = 0; k < P::group_maxima; k++) values.group[k] = value[k];
+        for (int k = 0; k < P::group_values; k++) values.group[k] = found.group[k];
     }
 };
 

@@ -27,7 +27,8 @@
 //   row_bytes                 sizeof(Row) when the two-pass form stores it, else 0
 //   scalars, scalar_parts     outputs that are the largest magnitude of a value, and the partials of one that a row
 //                             group has
-//   group, group_maxima       the columns of a group of group_max(), 0 without, and the number of values of group_max
+//   group, group_maxima, group_values   the columns of a group of group_max(), 0 without, and the numbers of values of
+//                             group_max, and of values that elements read of their group
 //   grouped_outputs           a bit for each of Outputs that is [M,N/group]
 //   final_threads, final_columns, final_loads   of the final reduce: of a block, and of a thread in flight at once
 // and, as generated code:
@@ -37,8 +38,9 @@
 //                                              as many of the pair's other column after them; fills values.sum,
 //                                              .column, .scalar, .output; and .kept in a sweep that computes one, or
 //                                              reads it from there in later ones with `keeps`
-//   group_operands(row, m, c, values)          with groups, before the last sweep's element(), which reads the largest of
-//                                              its group from values.group: fills values.group
+//   group_operands(row, m, c, values)          with groups: fills values.group with what group_max compares
+//   of_group(row, values)                      with groups: makes of the largest, in values.group, what the last sweep's
+//                                              element() reads of its group, there as well
 //   reduced(Index<level>, row, sum)            from the sums of one level
 //   row_outputs(row, out)                      where there are RowOutputs, after the last level
 //   finish(Index<i>, arguments, slice, column, sum)   with epilogue: column output i
@@ -167,7 +169,7 @@ template <class P, bool keeps>
 struct Values {
     typename P::Math sum[at_least(P::row_sums, 1)], column[at_least(P::ColumnOutputs::count, 1)],
         scalar[at_least(P::scalars, 1)], output[at_least(P::Outputs::count, 1)], kept[at_least(P::kept, 1)],
-        group[at_least(P::group_maxima, 1)];
+        group[at_least(P::group_maxima > P::group_values ? P::group_maxima : P::group_values, 1)];
 };
 template <class P>
 using ValuesOf = Values<typename P::Formula, P::keeps_elements>;

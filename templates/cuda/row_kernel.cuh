@@ -204,9 +204,9 @@ struct RowKernel {
         unroll<0, matrices>([&](auto i) { fetch<i.value, level>(place, v, m[i.value]); });
         unroll<0, columns>([&](auto i) { fetch_column<i.value, level>(v, c[i.value]); });
         constexpr bool has_groups = P::group > 0 && level == P::levels;
-        GroupMaxima<P> of_group;
+        GroupValues<P> of_group;
         if constexpr (has_groups)
-            of_group.find([&](int e, ValuesOf<P>& values) {
+            of_group.find(row, [&](int e, ValuesOf<P>& values) {
                 Math me[with_neighbours<P>(matrices)], ce[at_least(with_neighbours<P>(columns), 1)];
                 gather<level>(v, e, m, c, me, ce, values);
                 P::group_operands(row, me, ce, values);

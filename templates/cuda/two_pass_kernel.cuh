@@ -204,12 +204,12 @@ struct ColumnWalk {
     __device__ __forceinline__ void take_row(const typename S::ColumnFragment& c, int64 index,
                                              const typename S::Fragment& raw, const typename P::Row& row) {
         Math output[at_least(S::outputs, 1)][width];
-        GroupMaxima<P> of_group;
+        GroupValues<P> of_group;
         if constexpr (P::group > 0) {
             ValuesOf<P> operands[width];
             S::each_element(raw, c,
                             [&](int e, const Math* m, const Math* ce) { P::group_operands(row, m, ce, operands[e]); });
-            of_group.find([&](int e, ValuesOf<P>& values) { values = operands[e]; });
+            of_group.find(row, [&](int e, ValuesOf<P>& values) { values = operands[e]; });
         }
         S::each_element(raw, c, [&](int e, const Math* m, const Math* ce) {
             ValuesOf<P> last, values;

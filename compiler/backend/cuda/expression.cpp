@@ -6,6 +6,11 @@ namespace normjit::backend::cuda {
 using ir::Op;
 using ir::ValueId;
 
+std::string_view type_name(DType type) {
+    constexpr std::string_view names[] = {"float", "bf16", "f16", "double", "e4m3", "e5m2", "e8m0"};
+    return names[static_cast<size_t>(type)];
+}
+
 std::string literal(double number, DType compute) {
     const bool wide = compute == DType::f64;
     std::string text = wide ? fmt::format("{}", number) : fmt::format("{}", static_cast<float>(number));
@@ -39,6 +44,7 @@ Expressions::Expressions(const plan::Plan& plan)
         name_value(id);
     }
     for (const plan::KeptElement& kept : plan.cuda().kept_elements) name_value(kept.id);
+    for (const ValueId id : plan.cuda().group_values) name_value(id);
     for (ValueId id = 0; id < function_.size(); ++id) {
         if (function_[id].op == Op::group_max) name_value(id);
     }

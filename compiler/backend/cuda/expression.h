@@ -13,6 +13,9 @@
 
 namespace normjit::backend::cuda {
 
+/// Returns the type's name in the device code.
+std::string_view type_name(DType type);
+
 /// Returns a literal of the compute type that reads back exactly: "9.99999975e-06f".
 std::string literal(double number, DType compute);
 

@@ -2,6 +2,8 @@
 #include "backend/cuda/formula_source.h"
 
 #include "backend/cuda/expression.h"
+#include "backend/cuda/formula_constants.h"
+#include "ir/groups.h"
 #include "support/lines.h"
 
 #include <algorithm>
@@ -21,11 +23,6 @@ using plan::Sweep;
 
 constexpr std::string_view device_function = "static __device__ __forceinline__ void";
 
-std::string_view type_name(DType type) {
-    constexpr std::string_view names[] = {"float", "bf16", "f16", "double", "e4m3", "e5m2", "e8m0"};
-    return names[static_cast<size_t>(type)];
-}
-
 bool contains(const std::vector<ValueId>& ids, ValueId id) {
     return std::find(ids.begin(), ids.end(), id) != ids.end();
 }
@@ -33,7 +30,12 @@ bool contains(const std::vector<ValueId>& ids, ValueId id) {
 class FormulaPrinter : Lines {
   public:
     explicit FormulaPrinter(const plan::Plan& plan)
-        : plan_(plan), function_(plan.function), operands_(plan.operands), expressions_(plan) {
+        : plan_(plan),
+          function_(plan.function),
+          operands_(plan.operands),
+          expressions_(plan),
+          same_in_groups_(ir::same_in_groups(plan.function)),
+          group_values_(plan.cuda().group_values) {
         for (ValueId id = 0; id < function_.size(); ++id) {
             if (function_[id].op == Op::group_max) group_maxima_.push_back(id);
         }
@@ -48,112 +50,16 @@ class FormulaPrinter : Lines {
     bool has_epilogue() const { return !plan_.epilogue.values.empty(); }
     int levels() const { return static_cast<int>(plan_.sweeps.size()) - 1; }
 
-    void list(std::string_view name, std::span<const Operand> operands) {
-        std::vector<std::string_view> types, names;
-        for (const Operand& operand : operands) {
-            types.push_back(type_name(operand.dtype));
-            names.push_back(operand.name);
-        }
-        line("    using {} = List<{}>;{}{}", name, fmt::join(types, ", "), names.empty() ? "" : "  // ",
-             fmt::join(names, ", "));
-    }
-
-    /// Returns a number with bit i set where is_set(items[i]).
-    template <class Items, class IsSet>
-    static unsigned mask_of(const Items& items, const IsSet& is_set) {
-        unsigned mask = 0;
-        for (size_t i = 0; i < items.size(); ++i) mask |= is_set(items[i]) ? 1u << i : 0;
-        return mask;
-    }
-
-    /// Returns mask_of_sweep() of each sweep, for an initialiser.
-    template <class MaskOfSweep>
-    std::string of_sweeps(const MaskOfSweep& mask_of_sweep) const {
-        std::vector<unsigned> masks;
-        for (const Sweep& sweep : plan_.sweeps) masks.push_back(mask_of_sweep(sweep));
-        return fmt::format("{}", fmt::join(masks, ", "));
-    }
-
-    /// Returns, for each sweep, a mask with a bit for each tensor that it reads.
-    std::string masks(std::span<const Operand> operands) const {
-        return of_sweeps([&](const Sweep& sweep) {
-            return mask_of(operands, [&](const Operand& operand) { return reads(sweep, operand.tensor); });
-        });
-    }
-
-    /// Returns, for each sweep, a mask with a bit for each row reduction that is a maximum.
-    std::string row_maxima() const {
-        return of_sweeps([&](const Sweep& sweep) {
-            return mask_of(sweep.row_reductions, [&](ValueId id) { return function_[id].op == Op::row_max; });
-        });
-    }
-
-    static unsigned mask_per_slice(std::span<const Operand> operands) {
-        return mask_of(operands, [](const Operand& operand) { return operand.is_per_slice(); });
-    }
-
-    static std::string runs(std::span<const Operand> operands) {
-        std::vector<int64_t> all;
-        for (const Operand& operand : operands) all.push_back(operand.axes.run);
-        return all.empty() ? "1" : fmt::format("{}", fmt::join(all, ", "));
-    }
-
-    bool reads(const Sweep& sweep, Tensor tensor) const {
-        for (const auto* ids : {&sweep.elements, &sweep.column_values}) {
-            for (const ValueId id : *ids) {
-                if (function_[id].op == Op::input && function_[id].tensor == tensor) return true;
-            }
-        }
-        return false;
-    }
-
     void formula() {
         line("struct Formula {{");
-        line("    using Math = {};", type_name(function_.compute));
-        list("Matrices", operands_.matrices());
-        list("Columns", operands_.columns());
-        list("Rows", operands_.rows());
-        list("Outputs", operands_.matrix_outputs());
-        list("RowOutputs", operands_.row_outputs());
-        list("ColumnOutputs", operands_.column_outputs());
-        line("    static constexpr int cols = {}, levels = {}, row_sums = {}, column_sweep = {};", plan_.spec.cols,
-             levels(), plan_.cuda().row_sums, plan_.column_sweep);
-        line("    static constexpr uint32 row_maxima[] = {{{}}};", row_maxima());
-        line("    static constexpr int kept = {}, kept_from[] = {{{}}};", plan_.cuda().kept_elements.size(),
-             kept_from());
-        const auto is_of_groups = [](const Operand& output) { return output.axes.has_groups(); };
-        line("    static constexpr int group = {}, group_maxima = {};", plan_.spec.group_columns(),
-             group_maxima_.size());
-        line("    static constexpr uint32 grouped_outputs = {};", mask_of(operands_.matrix_outputs(), is_of_groups));
-        line("    static constexpr uint32 matrices_read[] = {{{}}}, columns_read[] = {{{}}};",
-             masks(operands_.matrices()), masks(operands_.columns()));
-        line("    static constexpr bool dependents = {}, epilogue = {}, neighbours = {};", plan_.cuda().dependents,
-             has_epilogue(), plan_.spec.has_neighbours());
-        line("    static constexpr bool one_group = {}, sliced = {}, per_slice = {};", plan_.cuda().one_group,
-             plan_.spec.has_slices(), plan_.spec.has_per_slice());
-        const auto is_shared = [&](const Operand& matrix) { return plan_.spec.has_slices() && !matrix.axes.slice; };
-        line("    static constexpr uint32 matrices_shared = {};", mask_of(operands_.matrices(), is_shared));
-        const auto is_scalar = [](const Operand& input) { return input.axes.is_scalar(); };
-        line("    static constexpr int scalar_inputs = {};", std::ranges::count_if(operands_.rows(), is_scalar));
-        line("    static constexpr uint32 columns_per_slice = {}, outputs_per_slice = {};",
-             mask_per_slice(operands_.columns()), mask_per_slice(operands_.column_outputs()));
-        line("    static constexpr int column_runs[] = {{{}}}, output_runs[] = {{{}}};", runs(operands_.columns()),
-             runs(operands_.column_outputs()));
-        line("    static constexpr int row_bytes = {}, scalars = {}, scalar_parts = {};", plan_.geometry.cuda.row_bytes,
-             operands_.scalar_outputs().size(), plan_.cuda().scalar_parts);
-        if (has_final_reduce(plan_)) {
-            const plan::CudaFinal& final = plan_.cuda().final;
-            line("    static constexpr int final_threads = {}, final_columns = {}, final_loads = {};", final.threads,
-                 final.columns, final.loads);
-        }
-        if (levels() > 0) {
-            line("    static constexpr Math per_column = {};  // 1 / cols",
-                 literal(1.0 / static_cast<double>(plan_.spec.cols), function_.compute));
-        }
+        out_ += print_constants(plan_);
         line("");
         row_struct();
         begin();
-        if (!group_maxima_.empty()) group_operands();
+        if (!group_maxima_.empty()) {
+            group_operands();
+            of_group();
+        }
         for (int i = 0; i <= levels(); ++i) {
             element(i);
             if (i < levels()) reduced(i);
@@ -205,7 +111,7 @@ class FormulaPrinter : Lines {
         std::vector<std::string> definitions;
         const auto add = [&](std::span<const Operand> operands, std::string_view array) {
             for (size_t i = 0; i < operands.size(); ++i) {
-                if (reads(sweep, operands[i].tensor))
+                if (reads(plan_, sweep, operands[i].tensor))
                     definitions.push_back(
                         fmt::format("{} = {}[{}]", expressions_.identifier(operands[i].name), array, i));
                 if (const auto other = neighbour_in(sweep, operands[i].tensor))
@@ -234,7 +140,10 @@ class FormulaPrinter : Lines {
         line("    template <bool keeps>");
         line("    {} element(Index<{}>, const Row& row, const Math* m, const Math* c, Values<Formula, keeps>& out) {{",
              device_function, index);
-        element_values(sweep, index);
+        const bool has_groups = sweep.is_last() && !group_maxima_.empty();
+        for (size_t i = 0; i < group_values_.size() && has_groups; ++i)
+            line("        const Math {} = out.group[{}];", expressions_.name(group_values_[i]), i);
+        element_values(without(sweep, [&](ValueId id) { return has_groups && same_in_groups_[id]; }), index);
         keep_elements(index);
         const int sums = index < levels() ? plan_.cuda().row_sums : 0;
         for (int s = 0; s < sums; ++s) {
@@ -246,6 +155,12 @@ class FormulaPrinter : Lines {
         for (size_t i = 0; i < outputs.size() && sweep.is_last(); ++i)
             line("        out.output[{}] = {};", i, expressions_.use(value_of(outputs[i])));
         line("    }}");
+    }
+
+    template <class IsLeftOut>
+    static Sweep without(Sweep sweep, const IsLeftOut& is_left_out) {
+        for (auto* ids : {&sweep.elements, &sweep.column_values}) std::erase_if(*ids, is_left_out);
+        return sweep;
     }
 
     void element_values(const Sweep& sweep, int index) {
@@ -266,18 +181,32 @@ class FormulaPrinter : Lines {
         ir::PerValue<bool> needed(function_.values.size());
         for (const ValueId id : group_maxima_) needed[function_[id].operands[0]] = true;
         mark_needed(function_, needed, [&](ValueId id) { return function_[id].shape != Shape::rows; });
-        Sweep part = plan_.sweeps.back();
-        for (auto* ids : {&part.elements, &part.column_values})
-            std::erase_if(*ids, [&](ValueId id) { return !needed[id]; });
-        element_values(part, levels());
+        element_values(without(plan_.sweeps.back(), [&](ValueId id) { return !needed[id]; }), levels());
         for (size_t i = 0; i < group_maxima_.size(); ++i)
             line("        out.group[{}] = {};", i, operand(group_maxima_[i]));
         line("    }}");
     }
 
+    /// Prints the function of what elements read of their group, from its largest values.
+    void of_group() {
+        line("    template <bool keeps>");
+        line("    {} of_group(const Row& row, Values<Formula, keeps>& out) {{", device_function);
+        ir::PerValue<bool> needed(function_.values.size());
+        for (const ValueId id : group_values_) needed[id] = true;
+        mark_needed(function_, needed, [&](ValueId id) { return function_[id].op != Op::group_max; });
+        for (size_t i = 0; i < group_maxima_.size(); ++i)
+            line("        const Math {} = out.group[{}];", expressions_.name(group_maxima_[i]), i);
+        for (ValueId id = 0; id < function_.size(); ++id) {
+            if (!needed[id] || !same_in_groups_[id] || function_[id].op == Op::group_max) continue;
+            if (!expressions_.name(id).empty())
+                line("        const Math {} = {};", expressions_.name(id), expressions_.body(id));
+        }
+        for (size_t i = 0; i < group_values_.size(); ++i)
+            line("        out.group[{}] = {};", i, expressions_.name(group_values_[i]));
+        line("    }}");
+    }
+
     std::string element_value(ValueId id, int sweep) const {
-        if (function_[id].op == Op::group_max)
-            return fmt::format("out.group[{}]", std::ranges::find(group_maxima_, id) - group_maxima_.begin());
         const std::vector<plan::KeptElement>& kept = plan_.cuda().kept_elements;
         const auto place = std::ranges::find(kept, id, &plan::KeptElement::id);
         if (place == kept.end() || place->from == sweep) return expressions_.body(id);
@@ -289,13 +218,6 @@ class FormulaPrinter : Lines {
         for (size_t i = 0; i < kept.size(); ++i) {
             if (kept[i].from == sweep) line("        out.kept[{}] = {};", i, expressions_.name(kept[i].id));
         }
-    }
-
-    /// Returns, for each of the kept elements, the sweep that computes it.
-    std::string kept_from() const {
-        std::vector<int> sweeps;
-        for (const plan::KeptElement& kept : plan_.cuda().kept_elements) sweeps.push_back(kept.from);
-        return sweeps.empty() ? "0" : fmt::format("{}", fmt::join(sweeps, ", "));
     }
 
     ValueId value_of(const Operand& output) const {
@@ -371,6 +293,8 @@ class FormulaPrinter : Lines {
     const ir::Function& function_;
     const OperandList& operands_;
     const Expressions expressions_;
+    const ir::PerValue<bool> same_in_groups_;
+    const std::vector<ValueId>& group_values_;
     std::vector<ValueId> group_maxima_;
 };
 

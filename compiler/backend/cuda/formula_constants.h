@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// The types and constants of a generated `struct Formula`: what templates/cuda/plan.cuh says of them.
+#pragma once
+
+#include "plan/plan.h"
+
+#include <string>
+
+namespace normjit::backend::cuda {
+
+std::string print_constants(const plan::Plan& plan);
+
+/// True if a sweep reads a tensor for elements or columns.
+bool reads(const plan::Plan& plan, const plan::Sweep& sweep, Tensor tensor);
+
+}  // namespace normjit::backend::cuda
