@@ -94,11 +94,12 @@ class FormulaReader {
     Expected<Tensor> add(std::string_view name, Axes axes, bool is_output, DType usual) {
         if (axes.is_columns() && !spec_.has_slices()) axes.slice = false;
         ir::Operands taken;
+        bool is_taken = spec_.pass == Pass::backward && is_output && is_output_of_layer(name);
         for (const Tensor tensor : all_tensors) {
             if (formula_.tensors[tensor]) taken[tensor] = ir::Operand();
-            if (formula_.tensors[tensor] && formula_.tensors[tensor]->name == name)
-                return invalid_argument(fmt::format("spec: formula: two tensors would have the name '{}'", name));
+            is_taken |= formula_.tensors[tensor] && formula_.tensors[tensor]->name == name;
         }
+        if (is_taken) return invalid_argument(fmt::format("spec: formula: two tensors would have the name '{}'", name));
         const auto number = ir::free_number(taken, name);
         if (!number)
             return invalid_argument(fmt::format(
@@ -195,8 +196,9 @@ class FormulaReader {
                     fmt::format("spec: formula: {}: an output [M,N/{}] has no gradient; only "
                                 "pass=forward is served",
                                 tensor.name, tensor.run));
-            NORMJIT_RETURN_IF_ERROR(
-                add(gradient_name(tensor.name), tensor.axes, false, usual_type(tensor.axes)).status());
+            NORMJIT_TRY(const Tensor gradient,
+                        add(gradient_name(tensor.name), tensor.axes, false, usual_type(tensor.axes)));
+            formula_.tensors[gradient]->is_optional = tensor.is_optional;
             needed[pass.values.find(tensor.name)->second] = true;
         }
         NORMJIT_RETURN_IF_ERROR(read_saved(pass));
@@ -226,6 +228,12 @@ class FormulaReader {
                 add(gradient_name(input->name), input->axes, true, computed_type(input->dtype)).status());
         }
         return {};
+    }
+
+    bool is_output_of_layer(std::string_view name) const {
+        return std::ranges::any_of(source_.signature.tensors, [&](const SignatureTensor& tensor) {
+            return tensor.is_output && tensor.name == name;
+        });
     }
 
     /// True for an input that the formula declares as a scalar.

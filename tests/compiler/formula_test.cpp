@@ -3,6 +3,7 @@
 #include "spec/formula.h"
 
 #include "frontend/frontend.h"
+#include "random_formula.h"
 
 #include "normjit/kernel_spec.h"
 #include "normjit/spec.h"
@@ -30,6 +31,7 @@ TEST_CASE("a formula that is wrong gets its place and what is allowed") {
         {"norm f(x[M,N]) -> y[M,N] { y = x * z } cols=8", "spec: z is missing"},
         {"norm f(x[M,N], r[N,M]) -> y[M,N] { y = x } cols=8", "spec: formula: line 1, column 17: [N,M] is none of"},
         {"norm f(x[M,N]) -> y[M,N] { y = row_mean(x) } cols=8", "spec: formula: line 1, column"},
+        {"norm f(x[M,N]) -> dx[M,N] { dx = x * 2 } cols=8", "spec: formula: two tensors would have the name 'dx'"},
         {"norm f(x[M,N]) -> y[M,N] { y = x + 1; y = x } cols=8",
          "spec: formula: line 1, column 39: 'y' is defined twice"},
         {"norm f(x[M,N]) -> y[M,N] { z = x } cols=8", "spec: formula: line 1, column 34: the output 'y' has no value"},
@@ -177,4 +179,21 @@ TEST_CASE("a matrix that all slices share is read once") {
     const Spec spec = *parse_spec("norm f(x[S,M,N], z[M,N]) -> y[S,M,N] { y = x * z } pass=forward cols=8");
     CHECK(elements_of(spec, *spec.find("z"), {5, 3}) == 40);
     CHECK(bytes_moved(spec, {5, 3}) == 4 * (2 * 120 + 40));
+}
+
+TEST_CASE("the text of a spec with a formula gives the same spec") {
+    const Spec spec =
+        *parse_spec("norm f(x[M,N]) -> y[M,N], r?[M] { r = row_mean(abs(x)) + eps; y = x / r } cols=8 dr=f32");
+    CHECK(to_text(spec).ends_with(" cols=8 dr=f32"));
+    CHECK(*parse_spec(to_text(spec)) == spec);
+    CHECK(*parse_spec("norm f(x[M,N]) -> y[M,N], r?[M] { r = row_mean(abs(x)) + eps; y = x / r } cols=8") != spec);
+    test::Random random(test::seed());
+    for (int64_t i = test::rounds(2000); i > 0; --i) {
+        const auto drawn = test::random_formula_spec(random);
+        if (!drawn) continue;
+        CAPTURE(to_text(*drawn));
+        const auto back = parse_spec(to_text(*drawn));
+        REQUIRE(back.status().message() == "");
+        REQUIRE(*back == *drawn);
+    }
 }

@@ -50,6 +50,7 @@ class FormulaText {
             return fmt::format("norm drawn({}) -> {}, g[{},N/{}], u?[{},N] {{ {} }}", inputs, outputs, rows, columns,
                                rows, body_);
         }
+        if (random_.chance(25)) outputs += fmt::format(", v?[{}]", rows), body_ += "; v = row_mean(y) + row_mean(x)";
         if (random_.chance(15)) {
             outputs += ", s?[N]";
             body_ += fmt::format("; s = col_sum({}) * 0.5 + {}", last, has_scale ? "gamma" : "1");
@@ -179,10 +180,15 @@ Expected<Spec> random_formula_spec(Random& random, const SpecLimits& limits) {
     if (random.chance(15)) text += " invariant=1";
     if (text.find("pass=backward") != std::string::npos && whole.find("k[]") != std::string::npos && random.chance(60))
         text += random.chance(50) ? " out=dk" : " out=dx,dk";
+    for (const char* optional : {"v", "rstd", "mean"}) {
+        const bool is_there = whole.find(fmt::format(" {}?[", optional)) != std::string::npos;
+        if (is_there && text.find("pass=backward") != std::string::npos && random.chance(50))
+            text += fmt::format(" d{}={}", optional, wide ? "f64" : "f32");
+    }
     if (text.find("pass=forward") != std::string::npos) {
         std::string outputs = "y";
         if (group > 1) outputs += fmt::format(",{}", of_group);
-        for (const char* optional : {"s", "m", "u"}) {
+        for (const char* optional : {"s", "m", "u", "v"}) {
             if (whole.find(fmt::format(", {}?[", optional)) != std::string::npos && random.chance(80))
                 outputs += fmt::format(",{}", optional);
         }
