@@ -51,7 +51,7 @@ Status ExpressionParser::read_number(Number& out) {
     const Token token = lexer_.peek();
     const char* const all = token.text.data() + token.text.size();
     const auto [end, code] = std::from_chars(token.text.data(), all, out);
-    if (token.kind != Token::Kind::number || end != all) return error("number expected");
+    if (!is_number() || end != all) return error("number expected");
     constexpr std::string_view kind = std::is_floating_point_v<Number> ? "a double" : "an integer";
     if (code != std::errc()) return error(fmt::format("{} is beyond the range of {}", text::shown(token.text), kind));
     lexer_.next();
@@ -102,7 +102,7 @@ Expected<ValueId> ExpressionParser::nested() {
 Expected<ValueId> ExpressionParser::constant() {
     const Token at = lexer_.peek();
     const bool negative = accept('-');
-    if (negative && !is_kind(Token::Kind::number)) {
+    if (negative && !is_number()) {
         if (!is_kind(Token::Kind::word) && !is_symbol('(')) return error("a value expected");
         Token times = at;
         times.text = info(Op::mul).notation;
@@ -121,7 +121,7 @@ Expected<ValueId> ExpressionParser::primary() {
         NORMJIT_RETURN_IF_ERROR(expect(')'));
         return inner;
     }
-    if (is_symbol('-') || is_kind(Token::Kind::number)) return constant();
+    if (is_symbol('-') || is_number()) return constant();
     NORMJIT_TRY(const Token name, word("a value expected"));
     if (!is_symbol('(')) return find(name);
     NORMJIT_TRY(const ValueId first, nested());

@@ -10,6 +10,9 @@
 
 namespace normjit::ir {
 
+/// True for infinity and NaN, as numbers are printed.
+inline bool is_special_number(std::string_view word) { return word == "inf" || word == "nan"; }
+
 class ExpressionParser {
   protected:
     ExpressionParser(std::string_view text, ValueId most_values) : lexer_(text), most_values_(most_values) {}
@@ -18,6 +21,10 @@ class ExpressionParser {
     bool is_kind(Token::Kind kind) const { return lexer_.peek().kind == kind; }
     bool is_word(std::string_view text) const { return is_kind(Token::Kind::word) && lexer_.peek().text == text; }
     bool is_symbol(char c) const { return is_kind(Token::Kind::symbol) && lexer_.peek().text[0] == c; }
+    bool is_number() const {
+        const Token& token = lexer_.peek();
+        return token.kind == Token::Kind::number || (token.kind == Token::Kind::word && is_special_number(token.text));
+    }
     /// Skips the symbol; false if the next token is another.
     bool accept(char symbol);
 

@@ -175,12 +175,12 @@ class FormulaParser final : SignatureParser {
         return {};
     }
 
-    bool is_number(ValueId id) const { return id >= 0 && function_[id].shape == Shape::scalar; }
+    bool is_scalar(ValueId id) const { return id >= 0 && function_[id].shape == Shape::scalar; }
 
     /// Returns the value of an operation of which an operand is missing.
     Expected<ValueId> without(const Token& notation, ValueId a, ValueId b) {
         const ValueId other = a == missing ? b : a;
-        if (other == no_value || other == missing || is_number(other)) return missing;
+        if (other == no_value || other == missing || is_scalar(other)) return missing;
         const char op = notation.text[0];
         if (notation.text.size() > 1) return missing;
         if (b == missing || op == '+' || op == '*') return other;

@@ -39,7 +39,7 @@ class Lexer {
             token_.kind = Token::Kind::word;
             while (at_ < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[at_])) || text_[at_] == '_'))
                 ++at_;
-        } else if (std::isdigit(static_cast<unsigned char>(c))) {
+        } else if (is_digit(begin) || (c == '.' && is_digit(at_))) {
             token_.kind = Token::Kind::number;
             double ignored = 0;
             at_ = static_cast<size_t>(std::from_chars(text_.data() + begin, text_.data() + text_.size(), ignored).ptr -
@@ -52,6 +52,8 @@ class Lexer {
     }
 
   private:
+    bool is_digit(size_t at) const { return at < text_.size() && std::isdigit(static_cast<unsigned char>(text_[at])); }
+
     /// Skips blanks, and comments, which reach from a # to the end of the line.
     void skip_blanks() {
         while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\t' || text_[at_] == '\r')) ++at_;

@@ -85,7 +85,7 @@ Status SignatureParser::first_line() {
 Status SignatureParser::check_name(const Token& name) const {
     if (name.text.size() > longest_name)
         return error_at(name, fmt::format("the name is longer than {} letters", longest_name));
-    if (find_op(name.text) || name.text == row_sum || name.text == all_columns)
+    if (find_op(name.text) || name.text == row_sum || name.text == all_columns || is_special_number(name.text))
         return error_at(name, fmt::format("'{}' has a meaning in formulas", name.text));
     if (std::ranges::find(reserved_, name.text) != reserved_.end())
         return error_at(name, fmt::format("'{}' is a key of specs", name.text));
@@ -206,8 +206,8 @@ Status SignatureParser::scan_body() {
         if (token.kind == Token::Kind::word && begins) {
             if (is_run(token.text)) return error_at(token, fmt::format("'{}' is a number, of columns", token.text));
             known.insert(token.text);
-        } else if (token.kind == Token::Kind::word && token.text != all_columns && !is_symbol('(') &&
-                   known.insert(token.text).second) {
+        } else if (token.kind == Token::Kind::word && token.text != all_columns && !is_special_number(token.text) &&
+                   !is_symbol('(') && known.insert(token.text).second) {
             NORMJIT_RETURN_IF_ERROR(check_name(token));
             signature_.numbers.emplace_back(token.text);
         }

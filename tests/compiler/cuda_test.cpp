@@ -250,6 +250,16 @@ TEST_CASE("the source names its spec and schedule, and knows no norm") {
               .starts_with("unknown stage 'cuda'; allowed: ir plan"));
 }
 
+TEST_CASE("the source has infinite numbers as their bits") {
+    const Target target = *parse_target("sm_90");
+    const auto source = [&](const std::string& type) {
+        const std::string text = "norm f(x[M,N]) -> y[M,N] { y = max(x * 1e39, -inf) } pass=forward cols=8 x=" + type;
+        return backend::cuda::print_source(plan_of(*parse_spec(text), target));
+    };
+    CHECK(source("f32").find("max(x_ * __int_as_float(0x7f800000), __int_as_float(0xff800000))") != std::string::npos);
+    CHECK(source("f64").find("max(x_ * 1e+39, __longlong_as_double(0xfff0000000000000))") != std::string::npos);
+}
+
 TEST_CASE("the device code has as many counters as the runtime deals out") {
     const Spec spec = *parse_spec("layernorm cols=64");
     const Target target = *parse_target("sm_90");

@@ -31,6 +31,8 @@ TEST_CASE("a formula that is wrong gets its place and what is allowed") {
         {"norm f(x[M,N]) -> y[M,N] { y = x * z } cols=8", "spec: z is missing"},
         {"norm f(x[M,N], r[N,M]) -> y[M,N] { y = x } cols=8", "spec: formula: line 1, column 17: [N,M] is none of"},
         {"norm f(x[M,N]) -> y[M,N] { y = row_mean(x) } cols=8", "spec: formula: line 1, column"},
+        {"norm f(x[M,N]) -> y[M,N] { inf = x; y = inf * 2 } cols=8",
+         "spec: formula: line 1, column 28: 'inf' has a meaning in formulas"},
         {"norm f(x[M,N]) -> dx[M,N] { dx = x * 2 } cols=8", "spec: formula: two tensors would have the name 'dx'"},
         {"norm f(x[M,N]) -> y[M,N] { y = x + 1; y = x } cols=8",
          "spec: formula: line 1, column 39: 'y' is defined twice"},
@@ -196,4 +198,12 @@ TEST_CASE("the text of a spec with a formula gives the same spec") {
         REQUIRE(back.status().message() == "");
         REQUIRE(*back == *drawn);
     }
+}
+
+TEST_CASE("numbers may begin with a point, and may be infinite") {
+    const Spec spec =
+        *parse_spec("norm f(x[M,N]) -> y[M,N] { y = max(x * .5, -inf) + 1 / (N - 1) } pass=forward cols=1");
+    const ir::Function function = frontend::build(spec);
+    CHECK(ir::print(function).find("  y = max(x * 0.5, -inf) + 1 / (1 - 1)\n") != std::string::npos);
+    CHECK(ir::print(*ir::parse(ir::print(function))) == ir::print(function));
 }

@@ -232,11 +232,14 @@ TEST_CASE("functions become arithmetic of the same value, and their text parses 
     }
 }
 
-TEST_CASE("operations whose result is not finite are not folded, so that IR prints") {
-    const auto function =
-        ir::parse("norm cols=8 compute=f32\n  in  x: f32[M,N]\n  dx = x * (1 / 0)\n  out dx: f32[M,N]\n");
+TEST_CASE("operations whose result is not finite fold, and print") {
+    const auto function = ir::parse(
+        "norm cols=8 compute=f32\n  in  x: f32[M,N]\n"
+        "  dx = max(x * (1 / 0), -1 / 0) + x * (0 / 0) + x * (1 / -inf) + x * 0\n  out dx: f32[M,N]\n");
     REQUIRE(function.ok());
-    CHECK(mentions(ir::print(passes::fold_constants(*function)), "dx = x * (1 / 0)\n"));
+    const std::string text = ir::print(passes::merge_common(passes::fold_constants(*function)));
+    CHECK(mentions(text, "dx = max(x * inf, -inf) + x * nan + x * -0 + x * 0\n"));
+    CHECK(ir::print(*ir::parse(text)) == text);
 }
 
 TEST_CASE("values made by a pass are printed under unique names") {

@@ -89,6 +89,8 @@ constexpr const char* specs_of_formulas[] = {
     "x=bf16",
     "norm dyt(x[M,N], alpha[], gamma?[N]) -> y[M,N] { y = tanh(x * alpha) * gamma } cols=4096 x=bf16 gamma=f32 "
     "out=dx,dalpha,dgamma",
+    "norm infinite(x[M,N]) -> y[M,N] { y = max(x * 1e39, -inf) + x * (0 / 0) } pass=forward cols=1000",
+    "norm infinite(x[M,N]) -> y[M,N] { y = max(x * 1e39, -inf) + x * (0 / 0) } pass=forward cols=1000 x=f64",
     "softmax cols=1000 x=bf16",
     "softmax pass=forward cols=32768 x=bf16",
     "softmax pass=forward cols=200000 x=f32",

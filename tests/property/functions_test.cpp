@@ -51,6 +51,7 @@ const Function functions[] = {
     {"sqrt(x)", [](Real x) { return std::sqrt(x); }, 0.5},
     {"min(x, 1.5)", [](Real x) { return x > 1.5L ? 1.5L : x; }, 0},
     {"max(x, 0 - 1.5)", [](Real x) { return x < -1.5L ? -1.5L : x; }, 0},
+    {"max(x, -inf)", [](Real x) { return x; }, 0},
     {"min(x, abs(x))", [](Real x) { return x; }, 0},
     {"max(abs(x), x)", [](Real x) { return std::fabs(x); }, 0},
     {"compare(x, 1.5)", [](Real x) { return compare(x, 1.5L); }, 0},

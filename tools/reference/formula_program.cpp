@@ -152,7 +152,7 @@ class TextReader {
             const int operand = primary();
             return operand == missing ? missing : combine("*", number(-1), operand);
         }
-        if (std::isdigit(static_cast<unsigned char>(at()))) {
+        if (std::isdigit(static_cast<unsigned char>(at())) || at() == '.' || begins_with_special_number()) {
             char* end = nullptr;
             const double value = std::strtod(text_.c_str() + next_, &end);
             next_ = static_cast<size_t>(end - text_.c_str());
@@ -166,6 +166,14 @@ class TextReader {
             if (each.name == name) return number(each.value);
         }
         std::abort();  // the compiler accepted it
+    }
+
+    /// True before infinity and NaN, which are words.
+    bool begins_with_special_number() {
+        const size_t begin = next_;
+        const std::string name = word();
+        next_ = begin;
+        return name == "inf" || name == "nan";
     }
 
     int call(const std::string& name) {

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/cuda/expression.h"
 
+#include <bit>
+#include <cmath>
+#include <cstdint>
+
 namespace normjit::backend::cuda {
 
 using ir::Op;
@@ -13,7 +17,12 @@ std::string_view type_name(DType type) {
 
 std::string literal(double number, DType compute) {
     const bool wide = compute == DType::f64;
-    std::string text = wide ? fmt::format("{}", number) : fmt::format("{}", static_cast<float>(number));
+    const auto narrow = static_cast<float>(number);
+    if (!std::isfinite(wide ? number : narrow)) {
+        return wide ? fmt::format("__longlong_as_double({:#x})", std::bit_cast<uint64_t>(number))
+                    : fmt::format("__int_as_float({:#x})", std::bit_cast<uint32_t>(narrow));
+    }
+    std::string text = wide ? fmt::format("{}", number) : fmt::format("{}", narrow);
     if (text.find_first_of(".en") == text.npos) text += ".0";
     return wide ? text : text + "f";
 }

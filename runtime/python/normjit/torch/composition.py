@@ -18,7 +18,7 @@ from normjit.torch.formula_checks import DType, has_slices, like_of, made_of, wi
 
 Tensors = Sequence[torch.Tensor]
 Value = Union[torch.Tensor, float, None]  # None: computed from what is missing
-USUAL = {"eps": 1e-5, "gamma_offset": 0.0}  # numbers that need not be given
+USUAL = {"eps": 1e-5, "gamma_offset": 0.0, "inf": math.inf, "nan": math.nan}  # numbers that need not be given
 
 
 def _compare(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -41,6 +41,12 @@ def _group_max(a: torch.Tensor, columns: float) -> torch.Tensor:
     return groups.amax(-1).repeat_interleave(int(columns), -1)
 
 
+def _quotient(a: Any, b: Any) -> Any:
+    if isinstance(a, torch.Tensor) or isinstance(b, torch.Tensor) or b != 0:
+        return a / b
+    return math.nan if a == 0 or math.isnan(a) else math.copysign(math.inf, a) * math.copysign(1.0, b)
+
+
 def _rounded(dtype: torch.dtype) -> Callable[[torch.Tensor], torch.Tensor]:
     return lambda a: a.to(dtype).to(a.dtype)
 
@@ -60,7 +66,7 @@ FUNCTIONS: dict[str, Callable[..., torch.Tensor]] = {
 }
 OPERATORS: dict[type, tuple[str, Callable[[Any, Any], Any]]] = {
     ast.Add: ("+", lambda a, b: a + b), ast.Sub: ("-", lambda a, b: a - b),
-    ast.Mult: ("*", lambda a, b: a * b), ast.Div: ("/", lambda a, b: a / b)}
+    ast.Mult: ("*", lambda a, b: a * b), ast.Div: ("/", _quotient)}
 
 
 @functools.lru_cache(maxsize=None)
