@@ -123,24 +123,33 @@ Expected<ValueId> ExpressionParser::primary() {
     }
     if (is_symbol('-') || is_number()) return constant();
     NORMJIT_TRY(const Token name, word("a value expected"));
-    if (!is_symbol('(')) return find(name);
+    return is_symbol('(') ? call(name) : find(name);
+}
+
+/// Parses the operands of a function.
+Expected<ValueId> ExpressionParser::call(const Token& name) {
+    NORMJIT_TRY(const int operands, operands_of(name));
     NORMJIT_TRY(const ValueId first, nested());
     ValueId second = no_value;
-    if (is_symbol(',')) {
+    if (operands == 2 && is_symbol(',')) {
         NORMJIT_TRY(second, nested());
     }
+    if (is_symbol(',') || (is_symbol(')') && operands == 2 && second == no_value))
+        return error_at(name, fmt::format("{} takes {} operand{}", name.text, operands, operands == 1 ? "" : "s"));
     NORMJIT_RETURN_IF_ERROR(expect(')'));
     return apply(name, first, second);
 }
 
+Expected<int> ExpressionParser::operands_of(const Token& function) const {
+    const auto op = find_op(function.text);
+    if (op && !info(*op).infix()) return info(*op).operands;
+    return error_at(function, fmt::format("unknown operation '{}'", text::shown(function.text)));
+}
+
 Expected<ValueId> ExpressionParser::apply(const Token& notation, ValueId a, ValueId b) {
-    const auto op = find_op(notation.text);
-    if (!op) return error_at(notation, fmt::format("unknown operation '{}'", notation.text));
-    const int operands = info(*op).operands;
-    if ((operands == 2) != (b != no_value))
-        return error_at(notation, fmt::format("{} takes {} operand(s)", info(*op).name, operands));
+    const Op op = *find_op(notation.text);
     const Shape second = b == no_value ? function_[a].shape : function_[b].shape;
-    return add(notation, {.op = *op, .shape = result_shape(*op, function_[a].shape, second), .operands = {a, b}});
+    return add(notation, {.op = op, .shape = result_shape(op, function_[a].shape, second), .operands = {a, b}});
 }
 
 Expected<ValueId> ExpressionParser::find(const Token& name) {

@@ -43,7 +43,9 @@ class ExpressionParser {
 
     /// Returns the value of a name.
     virtual Expected<ValueId> find(const Token& name);
-    /// Appends the value of an operation; `b` is no_value if it has one operand.
+    /// Returns how many operands a function takes.
+    virtual Expected<int> operands_of(const Token& function) const;
+    /// Appends the value of an operation that there is; `b` is no_value if it has one operand.
     virtual Expected<ValueId> apply(const Token& notation, ValueId a, ValueId b);
     Expected<ValueId> add(const Token& at, Value value);
     /// Gives a value its name. Fails if there is one of this name.
@@ -56,6 +58,7 @@ class ExpressionParser {
   private:
     Expected<ValueId> product();
     Expected<ValueId> primary();
+    Expected<ValueId> call(const Token& name);
     Expected<ValueId> nested();
     Expected<ValueId> constant();
     template <class Operand>

@@ -19,6 +19,29 @@ namespace {
 /// Stands for a missing tensor in an expression.
 constexpr ValueId missing = -2;
 
+constexpr std::string_view notations[] = {
+#define OP(name, operands, result, notation, doc) notation,
+#include "ir/ops.def"
+};
+
+/// True for parts of functions and of sums over the rows, which only passes make.
+bool is_for_compiler(Op op) {
+    constexpr Op parts[] = {Op::copysign,           Op::mantissa,        Op::exponent,    Op::ldexp,
+                            Op::partial_accumulate, Op::partial_max_abs, Op::final_reduce};
+    return std::ranges::find(parts, op) != std::end(parts);
+}
+
+/// Returns the names of the functions that a formula may call.
+std::vector<std::string_view> functions() {
+    std::vector<std::string_view> names = {row_sum};
+    for (const std::string_view notation : notations) {
+        const auto op = find_op(notation);
+        if (op && !info(*op).infix() && !is_for_compiler(*op)) names.push_back(notation);
+    }
+    std::ranges::sort(names);
+    return names;
+}
+
 class FormulaParser final : SignatureParser {
   public:
     using SignatureParser::SignatureParser;
@@ -62,7 +85,8 @@ class FormulaParser final : SignatureParser {
         const bool is_taken = std::ranges::find(function_.values, name.text, &Value::name) != function_.values.end();
         if (value >= 0 && !is_taken && function_[value].name.empty()) function_[value].name = name.text;
         if (!at_end() && !is_kind(Token::Kind::newline) && !is_symbol(';'))
-            return error(fmt::format("'{}' is not expected here", text::shown(lexer_.peek().text)));
+            return error(fmt::format("'{}' is not expected here; allowed: + - * / or the end of the statement",
+                                     text::shown(lexer_.peek().text)));
         skip_separators();
         return {};
     }
@@ -105,6 +129,14 @@ class FormulaParser final : SignatureParser {
         if (const auto number = (*number_)(name.text)) return add(name, {.op = Op::constant, .constant = *number});
         return error_at(name, fmt::format("'{}' is no tensor and no value before this; a number is given as {}=NUMBER",
                                           text::shown(name.text), text::shown(name.text)));
+    }
+
+    Expected<int> operands_of(const Token& function) const override {
+        if (function.text == row_sum) return info(Op::row_mean).operands;
+        const std::vector<std::string_view> allowed = functions();
+        if (std::ranges::find(allowed, function.text) != allowed.end()) return ExpressionParser::operands_of(function);
+        return error_at(function, fmt::format("unknown operation '{}'; allowed: {}{}", text::shown(function.text),
+                                              text::join(allowed), text::did_you_mean(function.text, allowed)));
     }
 
     Expected<ValueId> apply(const Token& notation, ValueId a, ValueId b) override {
@@ -154,11 +186,6 @@ class FormulaParser final : SignatureParser {
 
     Status check_operation(const Token& notation, ValueId a, ValueId b) const {
         constexpr std::string_view reductions[] = {row_sum, "row_mean", "row_max", "col_sum", "max_abs"};
-        if (notation.text.starts_with("partial_") || notation.text == "final_reduce")
-            return error_at(notation, fmt::format("'{}' is for the compiler; write col_sum or max_abs", notation.text));
-        constexpr std::string_view parts[] = {"copysign", "mantissa", "exponent", "ldexp"};
-        if (std::ranges::find(parts, notation.text) != std::end(parts))
-            return error_at(notation, fmt::format("'{}' is for the compiler, a part of functions", notation.text));
         const bool reduces = std::ranges::find(reductions, notation.text) != std::end(reductions);
         const bool is_of_columns =
             notation.text == info(Op::partner).notation || notation.text == info(Op::neighbour).notation;

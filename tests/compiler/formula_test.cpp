@@ -31,6 +31,19 @@ TEST_CASE("a formula that is wrong gets its place and what is allowed") {
         {"norm f(x[M,N]) -> y[M,N] { y = x * z } cols=8", "spec: z is missing"},
         {"norm f(x[M,N], r[N,M]) -> y[M,N] { y = x } cols=8", "spec: formula: line 1, column 17: [N,M] is none of"},
         {"norm f(x[M,N]) -> y[M,N] { y = row_mean(x) } cols=8", "spec: formula: line 1, column"},
+        {"norm f(x[M,N]) -> y[M,N] { y = min(x, 1, 2) } cols=8",
+         "spec: formula: line 1, column 32: min takes 2 operands"},
+        {"norm f(x[M,N]) -> y[M] { y = row_sum(x, 1) } cols=8",
+         "spec: formula: line 1, column 30: row_sum takes 1 operand"},
+        {"norm f(x[M,N]) -> y[M,N] { y = sqr(x, 1) } cols=8",
+         "spec: formula: line 1, column 32: unknown operation 'sqr'; allowed: abs col_sum compare detach div_or_zero "
+         "erf exp "
+         "gelu gelu_tanh group_max like log max max_abs min neighbour partner round_bf16 round_e8m0 round_f16 row_max "
+         "row_mean row_sum rsqrt sigmoid silu softplus sqrt tanh; did you mean 'sqrt'?"},
+        {"norm f(x[M,N]) -> y[M,N] { y = ldexp(x, 2) } cols=8",
+         "spec: formula: line 1, column 32: unknown operation 'ldexp'; allowed: abs"},
+        {"norm f(x[M,N]) -> y[M,N] { y = x ^ 2 } cols=8",
+         "spec: formula: line 1, column 34: '^' is not expected here; allowed: + - * / or the end of the statement"},
         {"norm f(x[M,N]) -> y[M,N] { inf = x; y = inf * 2 } cols=8",
          "spec: formula: line 1, column 28: 'inf' has a meaning in formulas"},
         {"norm f(x[M,N]) -> dx[M,N] { dx = x * 2 } cols=8", "spec: formula: two tensors would have the name 'dx'"},
