@@ -11,6 +11,9 @@ Expr Builder::input(Tensor tensor) {
         if (function_[id].op == Op::input && function_[id].tensor == tensor) return {this, id};
     }
     const Operand& operand = function_.operand(tensor);
+    for (Value& other : function_.values) {
+        if (other.name == operand.name) other.name.clear();
+    }
     function_.values.push_back(
         {.op = Op::input, .shape = shape_when_read(operand.shape), .tensor = tensor, .name = operand.name});
     return {this, function_.size() - 1};

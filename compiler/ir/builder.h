@@ -27,8 +27,8 @@ class Builder {
     Expr constant(double number);
     Expr apply(Op op, Expr a, Expr b = {});
 
-    /// Gives a value its printed name and returns it. Inputs keep their tensor's name; if several values get the same
-    /// name, the first one keeps it.
+    /// Gives a value its printed name and returns it. Inputs have their tensor's name, which another value then loses; if
+    /// several other values get the same name, the first one keeps it.
     Expr name(std::string_view name, Expr value);
     void output(Tensor tensor, Expr value);
     /// Makes all uses of a value, present and future, use another one that is older than they are. The other takes its

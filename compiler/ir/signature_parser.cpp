@@ -75,6 +75,7 @@ Status SignatureParser::first_line() {
     signature_.name = name.text;
     NORMJIT_RETURN_IF_ERROR(expect('('));
     NORMJIT_RETURN_IF_ERROR(tensors(false));
+    skip_lines();
     NORMJIT_RETURN_IF_ERROR(expect(')'));
     skip_lines();
     NORMJIT_RETURN_IF_ERROR(expect('-'));

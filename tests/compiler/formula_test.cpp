@@ -46,6 +46,9 @@ TEST_CASE("a formula that is wrong gets its place and what is allowed") {
          "spec: formula: line 1, column 34: '^' is not expected here; allowed: + - * / or the end of the statement"},
         {"norm f(x[M,N]) -> y[M,N] { inf = x; y = inf * 2 } cols=8",
          "spec: formula: line 1, column 28: 'inf' has a meaning in formulas"},
+        {"norm f(\n x[M,N],\n z[N,M]\n) -> y[M,N] { y = x } cols=8",
+         "spec: formula: line 3, column 3: [N,M] is none of"},
+        {"norm f(\n x[M,N]\n)\n-> y[M,N] { y = z } cols=8", "spec: z is missing"},
         {"norm f(x[M,N]) -> dx[M,N] { dx = x * 2 } cols=8", "spec: formula: two tensors would have the name 'dx'"},
         {"norm f(x[M,N]) -> y[M,N] { y = x + 1; y = x } cols=8",
          "spec: formula: line 1, column 39: 'y' is defined twice"},
@@ -219,4 +222,13 @@ TEST_CASE("numbers may begin with a point, and may be infinite") {
     const ir::Function function = frontend::build(spec);
     CHECK(ir::print(function).find("  y = max(x * 0.5, -inf) + 1 / (1 - 1)\n") != std::string::npos);
     CHECK(ir::print(*ir::parse(ir::print(function))) == ir::print(function));
+}
+
+TEST_CASE("an output that is added to may have the name of the value") {
+    const Spec spec = *parse_spec("norm f(x[M,N]) -> s[N] { s = col_sum(x) } pass=forward cols=8 accumulate=s");
+    CHECK(ir::print(frontend::build(spec)) ==
+          "norm cols=8 compute=f32\n"
+          "  in  x: f32[M,N], s: f32[N]\n"
+          "  t3 = s + col_sum(x)\n"
+          "  out s: f32[N] = t3\n");
 }
