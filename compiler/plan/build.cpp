@@ -173,11 +173,12 @@ Expected<Plan> build(const Spec& spec, const Schedule& schedule, const Target& t
               .device = {},
               .geometry = {}};
     NORMJIT_RETURN_IF_ERROR(check_operands(plan.function, plan.operands));
+    const bool is_cpu = std::holds_alternative<CpuSchedule>(schedule.device);
+    if (is_cpu) plan.function = with_own_sums(std::move(plan.function), plan.operands);
     int count = 1;
     for (const ir::Value& value : plan.function.values) {
         if (value.is_row_reduction()) count = std::max(count, value.sweep + 2);
     }
-    const bool is_cpu = std::holds_alternative<CpuSchedule>(schedule.device);
     plan.column_sweep = is_cpu ? count - 1 : cuda_column_sweep(plan, count);
     for (int i = 0; i < count; ++i) {
         plan.sweeps.push_back(SweepBuilder(plan.function, plan.column_sweep, {}).build(i, count));
@@ -190,6 +191,7 @@ Expected<Plan> build(const Spec& spec, const Schedule& schedule, const Target& t
     }
     plan.row_slots = find_row_slots(plan.function, plan.sweeps, !is_cpu);
     NORMJIT_TRY(plan.epilogue, find_epilogue(plan.function, plan.operands));
+    if (is_cpu) NORMJIT_RETURN_IF_ERROR(check_sums_of_slices(plan));
     if (!is_cpu) plan.device = make_cuda(plan);
     plan.geometry = is_cpu ? cpu_geometry(plan) : cuda_geometry(plan);
     return plan;

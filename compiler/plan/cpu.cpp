@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include <fmt/format.h>
+
 namespace normjit::plan {
 
 namespace {
@@ -85,6 +87,27 @@ void split_columns(const Plan& plan, const CpuSchedule& cpu, Geometry& geometry)
     geometry.cpu.sums_bytes = means * geometry.cpu.column_ranges * geometry.cpu.part_sums_bytes(element);
 }
 
+/// Finds the array that the final reduce leaves each output's sums of columns or largest magnitudes in. The sums that
+/// become sums of runs get arrays after the `used` ones; a scalar is in the array of its partials. Returns how many
+/// arrays there are.
+int64_t place_results(const Plan& plan, int64_t used, CpuGeometry& cpu) {
+    const auto reductions = plan.operands.reductions();
+    for (size_t i = 0; i < reductions.size(); ++i) {
+        const auto scalar = std::ranges::find(plan.epilogue.scalars, reductions[i].tensor, &ir::Output::tensor);
+        if (scalar != plan.epilogue.scalars.end()) {
+            const auto sum = std::ranges::find(plan.epilogue.sums, scalar->value);
+            cpu.result_arrays[i] = static_cast<uint32_t>(sum - plan.epilogue.sums.begin());
+        } else if (reductions[i].axes.has_runs()) {
+            cpu.result_arrays[i] = static_cast<uint32_t>(used++);
+        }
+    }
+    const std::vector<ValueId> sums = epilogue_of(plan, true).sums;
+    for (size_t k = 0; k < std::min(sums.size(), CpuGeometry::most_sums_beside_slices); ++k) {
+        if (sums[k] != ir::no_value) cpu.sums_per_slice |= uint64_t{1} << k;
+    }
+    return used;
+}
+
 }  // namespace
 
 CpuPlan make_cpu(const Plan& plan) {
@@ -114,6 +137,14 @@ void share_out_prefetches(Plan& plan) {
     }
 }
 
+Status check_sums_of_slices(const Plan& plan) {
+    constexpr size_t most = CpuGeometry::most_sums_beside_slices;
+    const size_t sums = plan.epilogue.sums.size();
+    if (sums <= most || !plan.operands.has_shared_sums() || !plan.operands.has_sums_per_slice()) return {};
+    return invalid_argument(
+        fmt::format("cpu: {} sums over the rows for outputs [S,N] and [N]; at most {} are served", sums, most));
+}
+
 Geometry cpu_geometry(const Plan& plan) {
     Geometry geometry;
     const auto element = static_cast<int64_t>(size_of(plan.function.compute));
@@ -121,7 +152,8 @@ Geometry cpu_geometry(const Plan& plan) {
     geometry.row_groups = plan.schedule.row_groups;
     geometry.column_sums = static_cast<int64_t>(plan.sweeps.back().partials.size());
     geometry.partial_cols = round_up(plan.spec.cols, unit);
-    const int64_t arrays = 2 * geometry.column_sums + static_cast<int64_t>(plan.cpu().cached_columns.size());
+    const int64_t kept = 2 * geometry.column_sums + static_cast<int64_t>(plan.cpu().cached_columns.size());
+    const int64_t arrays = place_results(plan, kept, geometry.cpu);
     geometry.group_bytes =
         arrays * geometry.partial_cols * element + Geometry::spread_bytes(plan.operands, plan.spec.cols);
     const int64_t final_unit = Geometry::final_unit(plan.operands, plan.spec.cols);

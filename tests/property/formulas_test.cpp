@@ -74,7 +74,37 @@ Case largest_case(Random& random) {
     return random_case_of(random, *spec, random_batch(random, *spec));
 }
 
+/// Draws a formula whose outputs without rows share sums over the rows, need several, or want another order than theirs.
+Case sums_case(Random& random) {
+    const std::string size = " cols=" + std::to_string(random.between(1, 400)) + random.pick({" x=f32", " x=f64"});
+    const std::string even = " cols=" + std::to_string(2 * random.between(1, 200)) + random.pick({" x=f32", " x=f64"});
+    const std::string slices = " slices=" + std::to_string(random.between(1, 9));
+    const auto spec = parse_spec(random.pick({
+        "norm f(x[M,N]) -> a[], b[], c[] { a = max_abs(x * 2); b = max_abs(x * 3); c = max_abs(x * 4) } pass=forward" +
+            size,
+        "norm f(x[M,N]) -> s[N], t[N], a[], b[] { s = col_sum(x); t = s * 2; a = max_abs(x); b = max_abs(x) } "
+        "pass=forward" +
+            size,
+        "norm f(x[M,N]) -> m[], s[N] { s = col_sum(x) * col_sum(x * x); m = max_abs(x) } pass=forward" + size,
+        "norm f(x[S,M,N]) -> a[S,N], m[], b[N], q[] { a = col_sum(x) * col_sum(x * x); b = col_sum(x * 3) + "
+        "col_sum(abs(x)); m = max_abs(x); q = max_abs(x * x) } pass=forward" +
+            size + slices,
+        "norm f(x[M,N], a[], b[], c[], d[]) -> y[M,N] { y = x * (a + b + c + d) } out=da,db,dc,dd" + size,
+        "norm f(x[M,N], a[N/2], b[N/2], c[N/2], d[N/2]) -> y[M,N] { y = x * (a + b + c + d) }" + even,
+        "norm f(x[S,M,N], a[S,N], b[N]) -> y[S,M,N] { y = x * (a + b) }" + size + slices,
+        "norm f(x[S,M,N]) -> a[S,N], b[N] { a = col_sum(x); b = a * 2 + col_sum(abs(x)) * col_sum(x) } pass=forward" +
+            size + slices,
+        "norm f(x[S,M,N], a[N/2], b[S,N/2], c[N]) -> y[S,M,N] { y = tanh(x * b) + a * x + c * x * x }" + even + slices,
+    }));
+    REQUIRE_MESSAGE(spec.ok(), spec.status().message());
+    return random_case_of(random, *spec, random_batch(random, *spec));
+}
+
 }  // namespace
+
+TEST_CASE("outputs that share sums over the rows, or need several, are each their own") {
+    check_cases(150, sums_case, check_against_reference);
+}
 
 TEST_CASE("the gradient of a row's largest reaches the element that it is") {
     check_cases(100, largest_case, check_against_reference);

@@ -55,6 +55,11 @@ class FormulaText {
             outputs += ", s?[N]";
             body_ += fmt::format("; s = col_sum({}) * 0.5 + {}", last, has_scale ? "gamma" : "1");
         }
+        if (random_.chance(15)) {
+            outputs += fmt::format(", t?[{}N]", has_slices && random_.chance(50) ? "S," : "");
+            body_ += "; t = col_sum(abs(x) + 0.25)";
+        }
+        if (random_.chance(15)) outputs += ", l?[]", body_ += "; l = max_abs(x)";
         if (random_.chance(15)) outputs += ", m?[]", body_ += fmt::format("; m = max_abs({})", last);
         return fmt::format("norm drawn({}) -> {} {{ {} }}", inputs, outputs, body_);
     }
@@ -180,19 +185,22 @@ Expected<Spec> random_formula_spec(Random& random, const SpecLimits& limits) {
     if (random.chance(15)) text += " invariant=1";
     if (text.find("pass=backward") != std::string::npos && whole.find("k[]") != std::string::npos && random.chance(60))
         text += random.chance(50) ? " out=dk" : " out=dx,dk";
-    for (const char* optional : {"v", "rstd", "mean"}) {
+    // The reference's bound leaves out that a row, centred with a mean that was rounded, has a sum.
+    const bool is_centred = whole.find("mean?[") != std::string::npos;
+    for (const char* optional : {"v", "rstd"}) {
         const bool is_there = whole.find(fmt::format(" {}?[", optional)) != std::string::npos;
-        if (is_there && text.find("pass=backward") != std::string::npos && random.chance(50))
+        if (is_there && !is_centred && text.find("pass=backward") != std::string::npos && random.chance(50))
             text += fmt::format(" d{}={}", optional, wide ? "f64" : "f32");
     }
     if (text.find("pass=forward") != std::string::npos) {
         std::string outputs = "y";
         if (group > 1) outputs += fmt::format(",{}", of_group);
-        for (const char* optional : {"s", "m", "u", "v"}) {
+        for (const char* optional : {"s", "t", "l", "m", "u", "v"}) {
             if (whole.find(fmt::format(", {}?[", optional)) != std::string::npos && random.chance(80))
                 outputs += fmt::format(",{}", optional);
         }
         text += fmt::format(" out={}", outputs);
+        if (outputs.find(",s") != std::string::npos && random.chance(30)) text += " accumulate=s";
     }
     return parse_spec(text);
 }

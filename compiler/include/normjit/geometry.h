@@ -5,6 +5,7 @@
 #include "normjit/operand.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 
 namespace normjit {
@@ -23,7 +24,13 @@ struct CpuGeometry {
     int64_t block_rows = 1;          ///< rows that go through the sweeps together
     int64_t sweeps = 0;              ///< entry points sweep0, sweep1, ...
     int64_t sums_bytes = 0;          ///< workspace for a block's row sums of all ranges, after the partials
+    uint64_t sums_per_slice = 0;     ///< a bit for each of the first partial arrays: it has the sums of one slice
+    /// For each of OperandList::reductions() the array of a group's workspace in which the final reduce leaves what a
+    /// launch makes the output of: the sums that are summed over runs, or the largest magnitudes.
+    std::array<uint32_t, tensor_count> result_arrays = {};
 
+    /// The most sums over the rows if some are of one slice and others of all slices.
+    static constexpr size_t most_sums_beside_slices = 64;
     static constexpr int64_t job_line_bytes = 128, job_head_lines = 4;
 
     /// Returns how many of sums_bytes one row mean of one range takes: an element for each row of a block, rounded up
@@ -50,7 +57,7 @@ struct CudaGeometry {
 /// row groups. For a split launch: the thread groups' partials, then thread_group_bytes() for each.
 struct Geometry {
     int64_t row_groups = 1;    ///< the most groups that have partials; a launch uses groups()
-    int64_t column_sums = 0;   ///< partial arrays of a row group, one per OperandList::reductions()
+    int64_t column_sums = 0;   ///< partial arrays of a row group
     int64_t partial_cols = 0;  ///< elements of one partial array: N, on a CPU rounded up to 128 bytes
     int64_t group_bytes = 0;   ///< workspace of one row group: its partials, then whatever else its code keeps
     int64_t final_cols = 0;    ///< columns that one task (CUDA: one block) of the final reduce sums

@@ -41,7 +41,6 @@ void Launch::reduce_columns(const Partials& of, const Columns& columns) const {
         const Operand& operand = kernel_.operands[place];
         if (!operand.axes.is_columns()) continue;
         if (operand.axes.has_runs()) {
-            // The sums overwrite the partials of the same columns, which are no longer needed.
             if (operand.is_written()) task.data[place] = sums_of(operand, of.first) + columns.begin * element;
             continue;
         }
@@ -63,7 +62,7 @@ void Launch::reduce_columns(const Partials& of, const Columns& columns) const {
 }
 
 char* Launch::sums_of(const Operand& output, int64_t group) const {
-    const int64_t array = &output - kernel_.operands.reductions().data();
+    const int64_t array = geometry_.cpu.result_arrays[&output - kernel_.operands.reductions().data()];
     return group_partials(group) + array * geometry_.partial_cols * static_cast<int64_t>(size_of(spec_.compute()));
 }
 

@@ -89,11 +89,11 @@ class SlicedLaunch : Launch {
     }
 
     void clear_sums_per_slice(int64_t group) const {
-        const auto outputs = kernel_.operands.reductions();
         const int64_t bytes = segment_offset() / geometry_.column_sums;
-        for (size_t i = 0; i < outputs.size(); ++i) {
-            if (!outputs[i].is_per_slice()) continue;
-            char* sums = group_partials(group) + static_cast<int64_t>(i) * bytes;
+        int64_t array = 0;
+        for (uint64_t left = geometry_.cpu.sums_per_slice; left != 0; left >>= 1, ++array) {
+            if ((left & 1) == 0) continue;
+            char* sums = group_partials(group) + array * bytes;
             std::memset(sums, 0, static_cast<size_t>(bytes));
             std::memset(sums + segment_offset(), 0, static_cast<size_t>(bytes));
         }
