@@ -198,12 +198,20 @@ def test_dynamic_tanh_learns_its_scalar(compiled):
         assert torch.autograd.gradgradcheck(call, tuple(leaf.detach().double().requires_grad_() for leaf in leaves))
 
 
+@pytest.mark.parametrize("cols", [1, 5])
+def test_numbers_may_be_infinite(cols):
+    norm = normjit.torch.formula("norm f(x[M,N]) -> y[M,N] { y = min(max(x * .5, -inf), 1 / (N - 1)) * 1e39 / inf }")
+    assert_as_composed(norm, {"x": drawn(4, cols).double()}, None)
+    norm = normjit.torch.formula("norm f(x[M,N]) -> y[M,N] { y = x * 0 + 1 / (N - 1) - 1 / 0 + (1 - 1) / (1 - 1) }")
+    assert_as_composed(norm, {"x": drawn(4, cols).double()}, None)
+
+
 def assert_as_composed(norm, given, dy):
     """Compares with the same formula in torch's operators, whose gradient is None for detached tensors."""
     leaves = [name for name, each in given.items() if isinstance(each, torch.Tensor)]
     tensors, numbers = [given[name] for name in leaves], {name: each for name, each in given.items() if name not in leaves}
     y, (right,) = norm(**given), normjit.torch.composition.forward(norm.text, leaves, tensors, numbers, norm.formula.outputs[:1])
-    torch.testing.assert_close(y, right)
+    torch.testing.assert_close(y, right, equal_nan=True)
     wanted = [each for each in tensors if each.requires_grad]
     if not wanted:
         return []
