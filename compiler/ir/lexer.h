@@ -46,6 +46,7 @@ class Lexer {
                                       text_.data());
         } else {
             token_.kind = Token::Kind::symbol;
+            depth_ = c == '(' ? depth_ + 1 : c == ')' ? std::max(depth_ - 1, 0) : depth_;
         }
         token_.text = text_.substr(begin, at_ - begin);
         return current;
@@ -54,16 +55,25 @@ class Lexer {
   private:
     bool is_digit(size_t at) const { return at < text_.size() && std::isdigit(static_cast<unsigned char>(text_[at])); }
 
-    /// Skips blanks, and comments, which reach from a # to the end of the line.
+    /// Skips blanks, and comments, which reach from a # to the end of the line. Inside parentheses the ends of lines are
+    /// blanks.
     void skip_blanks() {
-        while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\t' || text_[at_] == '\r')) ++at_;
-        if (at_ < text_.size() && text_[at_] == '#') at_ = std::min(text_.find('\n', at_), text_.size());
+        for (;; ++at_) {
+            if (at_ < text_.size() && text_[at_] == '#') at_ = std::min(text_.find('\n', at_), text_.size());
+            if (at_ == text_.size()) return;
+            const char c = text_[at_];
+            if (c != ' ' && c != '\t' && c != '\r' && (c != '\n' || depth_ == 0)) return;
+            if (c != '\n') continue;
+            ++line_;
+            line_start_ = at_ + 1;
+        }
     }
 
     std::string_view text_;
     size_t at_ = 0;
     size_t line_start_ = 0;
     int line_ = 1;
+    int depth_ = 0;  ///< of parentheses
     Token token_;
 };
 

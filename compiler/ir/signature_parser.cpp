@@ -75,7 +75,6 @@ Status SignatureParser::first_line() {
     signature_.name = name.text;
     NORMJIT_RETURN_IF_ERROR(expect('('));
     NORMJIT_RETURN_IF_ERROR(tensors(false));
-    skip_lines();
     NORMJIT_RETURN_IF_ERROR(expect(')'));
     skip_lines();
     NORMJIT_RETURN_IF_ERROR(expect('-'));
@@ -204,6 +203,8 @@ Status SignatureParser::scan_body() {
             continue;
         }
         append(line, token.text);
+        if (token.kind == Token::Kind::word && !begins && is_symbol('='))
+            return error_at(token, "')', ';' or the end of the line expected, as '=' follows");
         if (token.kind == Token::Kind::word && begins) {
             if (is_run(token.text)) return error_at(token, fmt::format("'{}' is a number, of columns", token.text));
             known.insert(token.text);

@@ -88,7 +88,7 @@ TEST_CASE("parse errors name line, column and what was expected") {
     CHECK(parse_error(with_body("  a = x - men\n")) == "line 3, column 11: unknown value 'men'");
     CHECK(parse_error(with_body("  a = row_mean(x, x)\n")) == "line 3, column 7: row_mean takes 1 operand");
     CHECK(parse_error(with_body("  a = row_men(x)\n")) == "line 3, column 7: unknown operation 'row_men'");
-    CHECK(parse_error(with_body("  a = (x - mean\n")) == "line 3, column 16: ')' expected");
+    CHECK(parse_error(with_body("  a = (x - mean\n")) == "line 4, column 3: ')' expected");
     CHECK(parse_error(with_body("  x = mean * 2\n")) == "line 3, column 3: 'x' is defined twice");
     CHECK(parse_error(with_body("  a = x\n")) == "line 3, column 3: an operation expected after '='");
     CHECK(parse_error(with_body("  a = x - mean y\n")) == "line 3, column 16: end of line expected");

@@ -81,7 +81,7 @@ class TextReader {
             const char c = text_[next_];
             if (c == '#') {
                 next_ = std::min(text_.find('\n', next_), text_.size());
-            } else if (c == ' ' || c == '\t' || c == '\r' || (c == '\n' && !in_body_)) {
+            } else if (c == ' ' || c == '\t' || c == '\r' || (c == '\n' && (!in_body_ || depth_ > 0))) {
                 ++next_;
             } else {
                 return;
@@ -91,6 +91,7 @@ class TextReader {
     bool accept(char c) {
         if (at() != c) return false;
         ++next_;
+        if (in_body_) depth_ += c == '(' ? 1 : c == ')' ? -1 : 0;
         return true;
     }
     std::string word() {
@@ -225,6 +226,7 @@ class TextReader {
     const std::string text_;
     size_t next_ = 0;
     bool in_body_ = false;
+    int depth_ = 0;  // of parentheses
     std::map<std::string, Tensor> tensors_;
     std::map<std::string, int> names_;
 };
