@@ -168,7 +168,11 @@ class Differentiation {
 
     Status propagate_function(ValueId id, const Sum& adjoint) {
         const auto slope = derivative(builder_, products_, id);
-        if (!slope) return invalid_argument(fmt::format("{} has no derivative", ir::info(forward_[id].op).name));
+        if (!slope)
+            return invalid_argument(
+                fmt::format("{} has no derivative; pass=forward is served, and a backward pass without the gradients "
+                            "of outputs that depend on it",
+                            ir::info(forward_[id].op).name));
         const bool is_term = adjoint.size() == 1 || slope->size() == 1;
         const Sum whole = is_term ? adjoint : Sum(of_value(write(id).id));
         Sum product;

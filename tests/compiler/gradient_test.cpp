@@ -377,8 +377,10 @@ TEST_CASE("what has no derivative is refused") {
         return got.ok() ? std::string() : got.status().message();
     };
     CHECK(message([](ir::Builder& b) { return b.apply(Op::mantissa, x(b)); }, Tensor::x) ==
-          "mantissa has no derivative");
+          "mantissa has no derivative; pass=forward is served, and a backward pass without the gradients of outputs "
+          "that depend on it");
     CHECK(message([](ir::Builder& b) { return x(b) * 2; }, Tensor::gamma) ==
           "the gradient of gamma is 0: no output depends on it");
-    CHECK(message([](ir::Builder& b) { return x(b) * col_sum(x(b)); }, Tensor::x) == "col_sum has no derivative");
+    CHECK(message([](ir::Builder& b) { return x(b) * col_sum(x(b)); }, Tensor::x)
+              .starts_with("col_sum has no derivative"));
 }
