@@ -2,7 +2,6 @@
 #include "backend/cuda/formula_constants.h"
 
 #include "backend/cuda/expression.h"
-#include "backend/cuda/formula_source.h"
 #include "support/lines.h"
 
 #include <algorithm>

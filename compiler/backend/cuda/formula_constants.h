@@ -10,6 +10,11 @@ namespace normjit::backend::cuda {
 
 std::string print_constants(const plan::Plan& plan);
 
+/// True if the last launch sums the partials.
+inline bool has_final_reduce(const plan::Plan& plan) {
+    return !plan.operands.reductions().empty() && !plan.cuda().one_group;
+}
+
 /// True if a sweep reads a tensor for elements or columns.
 bool reads(const plan::Plan& plan, const plan::Sweep& sweep, Tensor tensor);
 

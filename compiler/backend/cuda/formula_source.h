@@ -10,9 +10,4 @@ namespace normjit::backend::cuda {
 
 std::string print_formula(const plan::Plan& plan);
 
-/// True if the last launch sums the partials.
-inline bool has_final_reduce(const plan::Plan& plan) {
-    return !plan.operands.reductions().empty() && !plan.cuda().one_group;
-}
-
 }  // namespace normjit::backend::cuda

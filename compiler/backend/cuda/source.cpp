@@ -3,6 +3,7 @@
 
 #include "artifact/cuda_abi.h"
 #include "backend/cuda/expression.h"
+#include "backend/cuda/formula_constants.h"
 #include "backend/cuda/formula_source.h"
 #include "support/lines.h"
 
