@@ -18,7 +18,7 @@ namespace {
 struct Weights {
     double vectors = 1.4, rows = 0.25, work = 0.5, alignment = 2, narrow_alignment = 1, width = 0.5, sums = 1.5;
     double reduces = 4, reads_one = 3, matrix = 0.5, columns = 0.5, slices = 0.5, slice_rows = 0.25, formula = 0.5;
-    double sweeps = 0.5, functions = 0.5;
+    double norm = 0.1, sweeps = 0.5, functions = 0.5;
 };
 constexpr Weights weight;
 
@@ -66,6 +66,7 @@ double tensors_distance(const CudaFeatures& a, const CudaFeatures& b) {
     const auto functions = [](const CudaFeatures& f) { return std::log2(1.0 + f.functions); };
     if (!a.is_formula && !b.is_formula) return sum;
     if (a.is_formula != b.is_formula) sum += weight.formula;
+    if (a.norm != b.norm) sum += weight.norm;
     sum += weight.sweeps * std::abs(a.sweeps - b.sweeps) + weight.functions * std::fabs(functions(a) - functions(b));
     return sum;
 }
@@ -114,6 +115,7 @@ CudaFeatures cuda_features(const Spec& spec, const OperandList& operands, const 
     features.is_formula = static_cast<bool>(spec.formula);
     if (features.is_formula) {
         const plan::ElementWork work = plan::element_work(spec, target);
+        features.norm = text::hash(spec.formula->name);
         features.sweeps = work.sweeps;
         features.functions = work.functions;
     } else {

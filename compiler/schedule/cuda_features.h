@@ -43,6 +43,7 @@ struct CudaFeatures {
     int sums = 0;          ///< column outputs
     bool reduces = false;  ///< has outputs without rows: column sums, or sums of everything
     bool is_formula = false;
+    uint64_t norm = 0;  ///< hash of a formula's name, which tells apart norms that compute as much
     int sweeps = 0;     ///< passes over a row
     int functions = 0;  ///< of an element that cost tens of instructions; known of formulas
 

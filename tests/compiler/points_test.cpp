@@ -165,7 +165,7 @@ TEST_CASE("a layer's sweeps are counted as its plan has them, and a formula by w
     };
     const auto by_name = features("softmax pass=forward rows=64 cols=256"),
                as_text = features(
-                   "norm mine(a[M,N]) -> b[M,N] { m = detach(row_max(a)); e = exp(a - m); "
+                   "norm softmax(a[M,N]) -> b[M,N] { m = detach(row_max(a)); e = exp(a - m); "
                    "b = e / row_sum(e) } pass=forward rows=64 cols=256");
     CHECK(by_name.functions == 1);
     CHECK(schedule::distance(by_name, as_text) == 0);

@@ -41,15 +41,20 @@ def read(path, default):
     return json.loads(path.read_text()) if path.exists() else default
 
 
+def problem_of(result):
+    return result.get("spec") or result["case"]
+
+
 def jobs_of(document):
-    """Returns what is still to be measured: pairs of the list that it belongs to and a problem."""
+    """Returns all problems in order, and what is still to be measured: pairs of the list that it belongs to and a problem."""
     import formula_peers
     import gpu_peers
 
-    done = {each.get("spec") or each["case"] for each in document["results"] + document["formulas"]}
+    done = {problem_of(each) for each in document["results"] + document["formulas"]}
     jobs = [("results", spec) for spec in gpu_peers.specs_of(HERE / "page_shapes.txt")]
     jobs += [("formulas", case) for case in formula_peers.GPU_CASES]
-    return [job for job in jobs if job[1] not in done]
+    order = [job[1] for job in jobs]
+    return order, [job for job in jobs if job[1] not in done]
 
 
 def work(gpu, pipe):
@@ -111,7 +116,7 @@ def main():
     for name, value in now.items():
         if document[name] != value:
             parser.error(f"{options.json}: {name} is {document[name]}; now it is {value}: a file is of one build, card and day")
-    jobs, begun = jobs_of(document), time.monotonic()
+    (order, jobs), begun = jobs_of(document), time.monotonic()
     workers = [Worker(gpu) for gpu in gpus]
     while jobs or any(worker.job for worker in workers):
         for worker in workers:
@@ -120,7 +125,7 @@ def main():
             kind = worker.job and worker.job[0]
             results = worker.take()
             if results is not None:
-                document[kind] += results
+                document[kind] = sorted(document[kind] + results, key=lambda each: order.index(problem_of(each)))
                 options.json.write_text(json.dumps(document, indent=1) + "\n")
         if jobs and time.monotonic() - begun > options.seconds:
             print(f"no time for {len(jobs)} problems: run it again with the same file", file=sys.stderr)

@@ -6,8 +6,10 @@
     python3 tools/lab/results.py --charts   its charts as well (needs matplotlib)
     python3 tools/lab/results.py --check    fails if the page is not what it would write
 
-A file of results is what `normjit bench --json`, gpu_peers.py, cpu_peers.py, torch_operators.py or
-jax_norms.py wrote, with the date.
+and the table of README.md, of the problems in results/readme.json: normjit, and the fastest of the others.
+
+A file of results is what page_round.py wrote, or `normjit bench --json`, cpu_peers.py, torch_operators.py or
+jax_norms.py with the date.
 """
 import argparse
 import json
@@ -17,8 +19,10 @@ import sys
 
 HERE = pathlib.Path(__file__).parent
 PAGE = HERE / "RESULTS.md"
+README = HERE.parents[1] / "README.md"
 PEERS = {"normjit": "normjit", "cudnn": "cuDNN", "quack": "QuACK", "triton": "Triton", "liger": "Liger",
-         "compile": "torch.compile", "compile-best": "torch.compile, best", "torch": "PyTorch", "onednn": "oneDNN"}
+         "compile": "torch.compile", "compile-best": "torch.compile, best", "torch": "PyTorch", "onednn": "oneDNN",
+         "recompute": "normjit, statistics recomputed", "fla": "flash-linear-attention"}
 HEAD = """# Results
 
 Written by `tools/lab/results.py` from [results](results): change those, not this page.
@@ -55,6 +59,19 @@ def read(names):
         facts |= {"framework": each for each in ("torch", "jax") if each in document}
         results += [result | facts for result in document["results"]]
     return results
+
+
+def read_formulas(names):
+    """Returns the results of formula_peers.py in files of page_round.py."""
+    return [each for name in names for each in json.loads((HERE / "results" / name).read_text())["formulas"]]
+
+
+def versions(names):
+    """Returns "liger-kernel 0.8.5, torch 2.11.0" of files that have the versions of their peers."""
+    packages = {}
+    for name in names:
+        packages |= json.loads((HERE / "results" / name).read_text()).get("packages", {})
+    return ", ".join(f"{name} {version}" for name, version in sorted(packages.items()))
 
 
 def wanted(table):
@@ -119,6 +136,22 @@ def rows_of_frameworks(results):
         yield [f"{result['kind']} {size} {dtype or 'f32'}", *times, f"{before / after:.2f}", *(call if calls else [])]
 
 
+def rows_of_formulas(results):
+    """Returns a row for each case: its forward pass, then its backward pass."""
+    cases = {}
+    for result in results:
+        cases.setdefault(result["case"], {})[result["peer"]] = result
+    peers = [peer for peer in PEERS if any(peer in of_case for of_case in cases.values())]
+    yield ["", "ceiling", *(PEERS[peer] for peer in peers)]
+    for case, of_case in sorted(cases.items(), key=lambda each: each[0].removeprefix("forward:")):
+        norm, shape, x = case.removeprefix("forward:").split(":")
+        times = [cell(of_case.get(peer)) for peer in peers]
+        best = min(of_case.values(), key=lambda result: result["median_seconds"])
+        times[peers.index(best["peer"])] = f"**{cell(best)}**"
+        name = f"{norm} {'forward' if case.startswith('forward:') else 'backward'} {shape} {x}"
+        yield [name, cell(of_case["normjit"]["ceiling"]), *times]
+
+
 FORMS = {"times": rows_of_times, "shares": rows_of_shares, "widths": rows_of_widths}
 
 
@@ -131,6 +164,8 @@ def lines_of_table(table):
     yield f"{'; '.join(devices)}: {files}\n"
     if table.get("form") == "frameworks":
         head, *rows = rows_of_frameworks(results)
+    elif table.get("form") == "formulas":
+        head, *rows = rows_of_formulas(read_formulas(table["files"]))
     else:
         head, *rows = FORMS[table.get("form", "times")](wanted(table))
     yield "| " + " | ".join(head) + " |"
@@ -139,11 +174,35 @@ def lines_of_table(table):
     yield ""
 
 
+def readme_table(rows):
+    """Returns README's lines for what results/readme.json lists."""
+    yield "| | ceiling | normjit | fastest other |"
+    yield "|---|---:|---:|---:|"
+    for row in rows:
+        results = wanted({"files": [row["file"]], **({"threads": row["threads"]} if "threads" in row else {})})[row["problem"]]
+        others = {peer: result for peer, result in results.items() if peer not in ("normjit", "compile")}
+        peer, best = min(others.items(), key=lambda each: each[1]["median_seconds"])
+        name = row["machine"] + ": " + row["problem"].replace(" x=", " ").replace(" gamma=f32", ", f32 gamma")
+        yield (f"| {name} | {cell(results['normjit']['ceiling'])} | **{cell(results['normjit'])}** | "
+               f"{PEERS[peer]} {cell(best)} |")
+
+
+def readme():
+    """Returns README.md with its table as the results have it."""
+    text = README.read_text()
+    start = text.index("| | ceiling | normjit | fastest other |")
+    end = text.index("\n\n", start)
+    rows = json.loads((HERE / "results" / "readme.json").read_text())
+    return text[:start] + "\n".join(readme_table(rows)) + text[end:]
+
+
 def page(sections):
     lines = [HEAD]
     for section in sections:
         lines.append(f"## {section['title']}\n")
         lines += [text + "\n" for text in section["text"]]
+        if "versions" in section:
+            lines.append(f"With {versions(section['versions'])}.\n")
         lines += [f"![{chart['title']}](charts/{chart['file']})\n" for chart in section.get("charts", [])]
         for table in section.get("tables", []):
             lines += lines_of_table(table)
@@ -158,10 +217,12 @@ def main():
     sections = json.loads((HERE / "results" / "index.json").read_text())
     text = page(sections)
     if options.check:
-        if PAGE.read_text() != text:
-            sys.exit("tools/lab/RESULTS.md is not what tools/lab/results.py writes: run it")
+        for path, wanted_text in ((PAGE, text), (README, readme())):
+            if path.read_text() != wanted_text:
+                sys.exit(f"{path.name} is not what tools/lab/results.py writes: run it")
         return
     PAGE.write_text(text)
+    README.write_text(readme())
     if options.charts:
         import charts  # needs matplotlib
         for section in sections:
