@@ -53,8 +53,9 @@ Layout make_layout(const Case& a_case) {
         layout.places[tensor].slice_stride =
             spec.is_matrix(tensor) ? a_case.rows * spec.cols : spec.declared_axes(tensor).width(spec.cols);
     }
-    // With spec.invariant and with groups of columns a GPU accepts whole vectors only.
-    const bool aligned = (spec.invariant || spec.group_columns() > 0) && a_case.target.is_cuda();
+    // With spec.invariant and with groups of columns a GPU accepts whole vectors only, with neighbours whole pairs.
+    const bool aligned =
+        (spec.invariant || spec.group_columns() > 0 || spec.has_neighbours()) && a_case.target.is_cuda();
     if (a_case.layout == 0) return layout;
     Random random(a_case.layout);
     for (Tensor tensor : all_tensors) {

@@ -359,6 +359,8 @@ Gradients compute_formula(const Spec& spec, Batch made, int64_t rows, const PerT
 
 PerTensor<std::vector<double>> saved_values(const Spec& spec, Batch batch,
                                             const PerTensor<std::vector<double>>& inputs) {
+    // A mean that is off by more than its rounding leaves rows with a sum after it is subtracted.
+    if (spec.compute() == DType::f64) return FormulaComputation<long double>(spec, batch, batch.rows, inputs).saved();
     return FormulaComputation<double>(spec, batch, batch.rows, inputs).saved();
 }
 
