@@ -219,12 +219,14 @@ Expected<std::vector<Expr>> differentiate(ir::Builder& builder, std::span<const 
     return results;
 }
 
-Expected<bool> is_zero(ir::Builder& builder, std::span<const Given> gradients, Expr wanted,
-                       std::span<const Given> saved) {
+Expected<std::vector<bool>> are_zero(ir::Builder& builder, std::span<const Given> gradients,
+                                     std::span<const Expr> wanted, std::span<const Given> saved) {
     const std::set<ValueId> kept = values_of(saved);
     Differentiation differentiation(builder, kept);
     NORMJIT_RETURN_IF_ERROR(differentiation.propagate(gradients));
-    return differentiation.is_zero(wanted.id);
+    std::vector<bool> are_zero;
+    for (const Expr& input : wanted) are_zero.push_back(differentiation.is_zero(input.id));
+    return are_zero;
 }
 
 }  // namespace normjit::gradient

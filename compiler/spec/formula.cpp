@@ -149,12 +149,24 @@ Status check_sums_beside_runs(const Spec& spec, const ir::Function& function) {
     return {};
 }
 
-Expected<bool> has_zero_gradient(const Spec& spec, std::string_view input) {
+Expected<std::set<std::string, std::less<>>> inputs_without_gradient(const Spec& spec) {
     NORMJIT_TRY(ForwardPass pass, forward_pass(spec));
     ir::Builder b(std::move(pass.function));
+    std::vector<std::string> names;
+    std::vector<ir::Expr> inputs;
+    for (const auto& [name, value] : pass.values) {
+        if (b.function()[value].op != ir::Op::input) continue;
+        names.push_back(name);
+        inputs.push_back({&b, value});
+    }
     const auto [gradients, saved] = given_tensors(spec, pass.values, b);
-    const auto is_zero = gradient::is_zero(b, gradients, {&b, pass.values.find(input)->second}, saved);
-    return is_zero.ok() ? is_zero : invalid_argument("spec: formula: " + is_zero.status().message());
+    const auto are_zero = gradient::are_zero(b, gradients, inputs, saved);
+    if (!are_zero.ok()) return invalid_argument("spec: formula: " + are_zero.status().message());
+    std::set<std::string, std::less<>> found;
+    for (size_t i = 0; i < names.size(); ++i) {
+        if ((*are_zero)[i]) found.insert(names[i]);
+    }
+    return found;
 }
 
 Expected<ir::Function> function_of(const Spec& spec) {

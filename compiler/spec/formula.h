@@ -6,7 +6,9 @@
 
 #include "normjit/spec.h"
 
+#include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -41,9 +43,9 @@ Expected<ForwardPass> forward_pass(const Spec& spec);
 /// Refuses arithmetic on sums over the rows that uses inputs [N/R], because final reduces do not read these.
 Status check_sums_beside_runs(const Spec& spec, const ir::Function& function);
 
-/// True if the gradient of an input is 0, for a backward pass that declares everything it reads. Fails if there is no
-/// gradient.
-Expected<bool> has_zero_gradient(const Spec& spec, std::string_view input);
+/// Returns the names of the inputs whose gradient is 0, for a backward pass that declares everything it reads. Fails if
+/// the formula has no gradient.
+Expected<std::set<std::string, std::less<>>> inputs_without_gradient(const Spec& spec);
 
 /// True if the text begins like that of a spec with a formula.
 bool begins_with_formula(std::string_view text);

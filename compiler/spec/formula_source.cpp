@@ -5,6 +5,7 @@
 #include "support/text.h"
 
 #include <algorithm>
+#include <set>
 
 namespace normjit {
 
@@ -25,6 +26,21 @@ Expected<FormulaSource> read_source(std::string_view text) {
     source.as_written = source.signature.line;
     source.text = text.substr(0, source.signature.bytes);
     return source;
+}
+
+std::vector<std::string> possible_keys(const FormulaSource& source) {
+    std::set<std::string> keys(formula_keys().begin(), formula_keys().end());
+    for (const ir::Signature::Tensor& tensor : source.signature.tensors) {
+        keys.insert(tensor.name);
+        keys.insert(gradient_name(tensor.name));
+    }
+    keys.insert(source.signature.numbers.begin(), source.signature.numbers.end());
+    const auto fields = text::Fields::parse_part("spec", source.rest);
+    if (!fields.ok() || !fields->find("save")) return {keys.begin(), keys.end()};
+    for (const std::string_view word : text::split(*fields->find("save"), ',')) {
+        if (text::shown(word) == word) keys.emplace(word);
+    }
+    return {keys.begin(), keys.end()};
 }
 
 }  // namespace normjit

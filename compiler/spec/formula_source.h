@@ -6,6 +6,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace normjit {
 
@@ -20,5 +21,8 @@ struct FormulaSource {
 
 /// Reads the formula, or the name of one in the library. The text must outlive the result.
 Expected<FormulaSource> read_source(std::string_view text);
+
+/// Returns the keys that a spec with the formula may have, sorted.
+std::vector<std::string> possible_keys(const FormulaSource& source);
 
 }  // namespace normjit

@@ -53,8 +53,8 @@ class FormulaReader {
                 fmt::format("spec: formula: {} is the same for all slices; it has no gradient", input));
         if (!needed.by_outputs[value->second]) return GradientKind::absent;
         use_formula();
-        NORMJIT_TRY(const bool is_zero, has_zero_gradient(spec_, input));
-        return is_zero ? GradientKind::zero : GradientKind::derived;
+        NORMJIT_TRY(const auto zero, inputs_without_gradient(spec_));
+        return zero.contains(input) ? GradientKind::zero : GradientKind::derived;
     }
 
   private:
@@ -218,6 +218,12 @@ class FormulaReader {
             if (value.shape != ir::Shape::rows && !is_scalar(value.name)) usual.insert(gradient_name(value.name));
         }
         NORMJIT_TRY(const auto given, names("out", allowed));
+        use_formula();
+        NORMJIT_TRY(const auto zero, inputs_without_gradient(spec_));
+        for (const std::string& input : zero) usual.erase(gradient_name(input));
+        if (!given && usual.empty())
+            return invalid_argument(
+                "spec: out: is missing: the gradients of matrices and columns, its default, are all 0");
         formula_.usual_outputs = {usual.begin(), usual.end()};
         wanted_ = given.value_or(usual);
         const auto inputs = formula_.tensors;
@@ -361,19 +367,7 @@ class FormulaReader {
 template <class Use>
 auto with_reader(std::string_view text, const Use& use) -> decltype(use(std::declval<FormulaReader&>())) {
     NORMJIT_TRY(const FormulaSource source, read_source(text));
-    std::vector<std::string> words(formula_keys().begin(), formula_keys().end());
-    for (const ir::Signature::Tensor& tensor : source.signature.tensors) {
-        words.push_back(tensor.name);
-        words.push_back(gradient_name(tensor.name));
-    }
-    words.insert(words.end(), source.signature.numbers.begin(), source.signature.numbers.end());
-    if (const auto saved = text::Fields::parse_part("spec", source.rest); saved.ok() && saved->find("save")) {
-        for (const std::string_view word : text::split(*saved->find("save"), ',')) {
-            if (text::shown(word) == word) words.emplace_back(word);
-        }
-    }
-    std::ranges::sort(words);
-    words.erase(std::unique(words.begin(), words.end()), words.end());
+    const std::vector<std::string> words = possible_keys(source);
     const std::string line = source.signature.name + " " + std::string(source.rest);
     NORMJIT_TRY(const auto fields,
                 text::Fields::parse("spec", line, std::vector<std::string_view>(words.begin(), words.end())));

@@ -221,6 +221,19 @@ TEST_CASE("the text of a spec with a formula gives the same spec") {
     }
 }
 
+TEST_CASE("a backward pass computes the gradients that are not 0, unless the text says which") {
+    const std::string text = "norm f(x[M,N], w[N], z[M,N], r[M]) -> y[M,N] { y = x * w / w * r + detach(z) } cols=8";
+    const Spec spec = *parse_spec(text);
+    CHECK(spec.find("dx"));
+    for (const char* other : {"dw", "dz", "dr"}) CHECK(!spec.find(other));
+    CHECK(*parse_spec(text + " out=dx") == spec);
+    CHECK(*parse_spec(to_text(*parse_spec(text + " out=dr"))) == *parse_spec(text + " out=dr"));
+    CHECK(error_of(text + " out=dw") == "spec: formula: the gradient of w is 0: no output depends on it");
+    CHECK(error_of("norm f(x[M,N], r[M]) -> y[M,N] { y = detach(x) * r } cols=8") ==
+          "spec: out: is missing: the gradients of matrices and columns, its default, are all 0");
+    CHECK(error_of("norm f(x[M,N], r[M]) -> y[M,N] { y = detach(x) * r } cols=8 out=dr") == "");
+}
+
 TEST_CASE("numbers may begin with a point, and may be infinite") {
     const Spec spec =
         *parse_spec("norm f(x[M,N]) -> y[M,N] { y = max(x * .5, -inf) + 1 / (N - 1) } pass=forward cols=1");

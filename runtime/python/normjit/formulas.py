@@ -111,7 +111,7 @@ class Formula:
 
         **given    as in a call, and the gradients of the outputs by name: dy for y. Values of the forward pass that are
                    given by their name, such as rstd, are read instead of computed again
-        outputs    which gradients to compute; None: those of the matrices and columns that the outputs depend on
+        outputs    which gradients to compute; None: those of the matrices and columns that are not 0 everywhere
 
         All else is as in a call."""
         gradients = {f"d{t.name}": t._replace(name=f"d{t.name}") for t in self._inputs.values() if not t.is_shared}
