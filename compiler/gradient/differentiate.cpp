@@ -170,9 +170,9 @@ class Differentiation {
         const auto slope = derivative(builder_, products_, id);
         if (!slope)
             return invalid_argument(
-                fmt::format("{} has no derivative; pass=forward is served, and a backward pass without the gradients "
+                fmt::format("{}{} has no derivative; pass=forward is served, and a backward pass without the gradients "
                             "of outputs that depend on it",
-                            ir::info(forward_[id].op).name));
+                            text(forward_[id].place), ir::info(forward_[id].op).name));
         const bool is_term = adjoint.size() == 1 || slope->size() == 1;
         const Sum whole = is_term ? adjoint : Sum(of_value(write(id).id));
         Sum product;

@@ -26,7 +26,7 @@ bool ExpressionParser::accept(char symbol) {
 }
 
 Status ExpressionParser::error_at(const Token& token, std::string_view what) {
-    return invalid_argument(fmt::format("line {}, column {}: {}", token.line, token.column, what));
+    return invalid_argument(fmt::format("{}{}", text(Place{token.line, token.column}), what));
 }
 
 Status ExpressionParser::expect(char symbol) {
@@ -51,7 +51,9 @@ Status ExpressionParser::read_number(Number& out) {
     const Token token = lexer_.peek();
     const char* const all = token.text.data() + token.text.size();
     const auto [end, code] = std::from_chars(token.text.data(), all, out);
-    if (!is_number() || end != all) return error("number expected");
+    if (!is_number()) return error("number expected");
+    if (end != all && code == std::errc())
+        return error(fmt::format("'{}' is no number; numbers are decimal: 16, 0.5, 1e-5", text::shown(token.text)));
     constexpr std::string_view kind = std::is_floating_point_v<Number> ? "a double" : "an integer";
     if (code != std::errc()) return error(fmt::format("{} is beyond the range of {}", text::shown(token.text), kind));
     lexer_.next();
@@ -160,6 +162,7 @@ Expected<ValueId> ExpressionParser::find(const Token& name) {
 
 Expected<ValueId> ExpressionParser::add(const Token& at, Value value) {
     if (function_.size() == most_values_) return error_at(at, fmt::format("more than {} values", most_values_));
+    value.place = {at.line, at.column};
     function_.values.push_back(std::move(value));
     return function_.size() - 1;
 }

@@ -27,7 +27,7 @@ PerValue<bool> depend_on_groups(const Function& function) {
 
 Status refuse(const Function& function, ValueId id, std::string_view reason) {
     const std::string_view name = function[id].name, op = info(function[id].op).notation;
-    return invalid_argument(fmt::format("{}: {}", name.empty() ? op : name, reason));
+    return invalid_argument(fmt::format("{}{}: {}", text(function[id].place), name.empty() ? op : name, reason));
 }
 
 }  // namespace

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include <fmt/format.h>
+
 namespace normjit::ir {
 
 namespace {
@@ -26,6 +28,10 @@ std::optional<Op> find_op(std::string_view notation) {
 std::string_view text(Shape shape) {
     constexpr std::string_view texts[] = {"[]", "[M]", "[N]", "[M,N]", "[row_groups]", "", "[row_groups,N]"};
     return texts[static_cast<size_t>(shape)];
+}
+
+std::string text(Place place) {
+    return place.line == 0 ? std::string() : fmt::format("line {}, column {}: ", place.line, place.column);
 }
 
 std::optional<Tensor> Function::find(std::string_view name) const {

@@ -66,6 +66,16 @@ class PerValue {
     std::vector<T> items_;
 };
 
+/// Where a value stands in the text that it was read from.
+struct Place {
+    int line = 0;  ///< 0: no text says the value
+    int column = 0;
+    /// Places do not make values differ.
+    bool operator==(const Place&) const { return true; }
+};
+/// Returns "line 3, column 14: ", or nothing for a value that no text says.
+std::string text(Place place);
+
 struct Value {
     Op op = Op::constant;
     Shape shape = Shape::scalar;
@@ -74,6 +84,7 @@ struct Value {
     double constant = 0;        ///< a constant's
     std::string name = {};      ///< empty: printed inside its user
     int sweep = -1;             ///< set by assign_sweeps: the pass over the data in which the value is first known
+    Place place = {};
 
     int operand_count() const { return info(op).operands; }
     /// True for a reduction over the columns of each row.

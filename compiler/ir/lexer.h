@@ -37,15 +37,16 @@ class Lexer {
             line_start_ = at_;
         } else if (std::isalpha(static_cast<unsigned char>(c)) || c == '_') {
             token_.kind = Token::Kind::word;
-            while (at_ < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[at_])) || text_[at_] == '_'))
-                ++at_;
+            skip_letters();
         } else if (is_digit(begin) || (c == '.' && is_digit(at_))) {
             token_.kind = Token::Kind::number;
             double ignored = 0;
             at_ = static_cast<size_t>(std::from_chars(text_.data() + begin, text_.data() + text_.size(), ignored).ptr -
                                       text_.data());
+            skip_letters();  // of 0x10, which is no number
         } else {
             token_.kind = Token::Kind::symbol;
+            while (at_ < text_.size() && is_continuation(text_[at_])) ++at_;
             depth_ = c == '(' ? depth_ + 1 : c == ')' ? std::max(depth_ - 1, 0) : depth_;
         }
         token_.text = text_.substr(begin, at_ - begin);
@@ -53,6 +54,13 @@ class Lexer {
     }
 
   private:
+    /// True for the bytes after the first of a character in UTF-8.
+    static bool is_continuation(char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; }
+
+    void skip_letters() {
+        while (at_ < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[at_])) || text_[at_] == '_')) ++at_;
+    }
+
     bool is_digit(size_t at) const { return at < text_.size() && std::isdigit(static_cast<unsigned char>(text_[at])); }
 
     /// Skips blanks, and comments, which reach from a # to the end of the line. Inside parentheses the ends of lines are

@@ -183,6 +183,16 @@ Status check_tensors(const Spec& spec) {
     return {};
 }
 
+/// Returns the name of the tensor whose type is that of `tensor`: the input's for its gradient, if they are the same.
+std::string_view name_with_type(const Spec& spec, Tensor tensor) {
+    const Formula::Tensor& its = *spec.formula->tensors[tensor];
+    for (const auto& input : spec.formula->tensors.values) {
+        if (its.is_output && input && gradient_name(input->name) == its.name && input->dtype == spec.dtype(tensor))
+            return input->name;
+    }
+    return its.name;
+}
+
 /// Refuses tensors that the formula does not have, and types that do not go together.
 Status check_formula(const Spec& spec) {
     const bool wide = spec.compute() == DType::f64;
@@ -193,7 +203,7 @@ Status check_formula(const Spec& spec) {
         if (!declared || declared->axes != its.axes)
             return invalid_argument(fmt::format("spec: tensor {}: is not as the formula declares it", index(tensor)));
         if ((its.dtype == DType::f64) != wide)
-            return error(declared->name, name(its.dtype),
+            return error(name_with_type(spec, tensor), name(its.dtype),
                          wide ? "must be f64, as the matrices are" : "f64 needs matrices of f64");
         if (its.dtype == DType::e8m0 && !its.axes.has_groups())
             return error(declared->name, name(its.dtype), "e8m0 is for outputs [M,N/G] or [S,M,N/G]");

@@ -8,6 +8,7 @@
 #include <charconv>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #define XXH_INLINE_ALL
 #include <fmt/format.h>
@@ -41,6 +42,37 @@ size_t edit_distance(std::string_view a, std::string_view b) {
     return row.back();
 }
 
+/// A character of a text in UTF-8.
+struct Character {
+    char32_t code = 0;  ///< 0: no character begins here, and `bytes` is 1
+    size_t bytes = 1;
+};
+
+Character character(std::string_view text) {
+    const auto byte = [&](size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
+    if (byte(0) < 0x80) return {byte(0), 1};
+    const size_t count = byte(0) >= 0xf0 ? 4 : byte(0) >= 0xe0 ? 3 : 2;
+    char32_t code = byte(0) & (0x7fu >> count);
+    for (size_t i = 1; i < count; ++i) {
+        if ((byte(i) & 0xc0u) != 0x80) return {};
+        code = code << 6 | (byte(i) & 0x3fu);
+    }
+    constexpr char32_t least[] = {0x80, 0x800, 0x10000};
+    const bool is_surrogate = code >= 0xd800 && code < 0xe000;
+    if (byte(0) < 0xc0 || code < least[count - 2] || code > 0x10ffff || is_surrogate) return {};
+    return {code, count};
+}
+
+/// True for the characters of ASCII that are seen, and for letters and signs of the blocks that keyboards and documents
+/// have. Blanks, marks that join other characters, and marks of the direction of writing are not seen.
+bool is_visible(char32_t code) {
+    constexpr std::pair<char32_t, char32_t> visible[] = {
+        {' ', '~'},       {0xa1, 0xac},     {0xae, 0x2ff},    {0x370, 0x482},   {0x48a, 0x58a},
+        {0x2010, 0x2027}, {0x2030, 0x205e}, {0x2070, 0x20bf}, {0x2100, 0x2bff}, {0x3001, 0x3029},
+        {0x3041, 0x3096}, {0x30a1, 0x30ff}, {0x4e00, 0x9fff}, {0xac00, 0xd7a3}, {0xff01, 0xff9f}};
+    return std::ranges::any_of(visible, [&](const auto& range) { return code >= range.first && code <= range.second; });
+}
+
 }  // namespace
 
 std::vector<std::string_view> split(std::string_view text, char separator) {
@@ -64,9 +96,17 @@ std::string_view first_word(std::string_view text) { return take_word(text); }
 std::string shown(std::string_view text) {
     constexpr size_t most = 60;
     std::string out;
-    for (char c : text.substr(0, most)) {
-        const bool printable = c >= ' ' && c <= '~';
-        out += printable ? std::string(1, c) : fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+    for (size_t at = 0; at < std::min(text.size(), most);) {
+        const Character next = character(text.substr(at));
+        const std::string_view bytes = text.substr(at, next.bytes);
+        if (is_visible(next.code)) {
+            out += bytes;
+        } else if (next.bytes > 1) {
+            out += fmt::format("U+{:04X}", static_cast<uint32_t>(next.code));
+        } else {
+            out += fmt::format("\\x{:02x}", static_cast<unsigned char>(bytes[0]));
+        }
+        at += next.bytes;
     }
     return text.size() > most ? out + "..." : out;
 }

@@ -21,7 +21,8 @@ std::string_view trim(std::string_view text);
 /// Returns the text up to the first white space; empty if there is no word.
 std::string_view first_word(std::string_view text);
 
-/// Returns `text` as errors show it: unprintable bytes escaped, the end of a long one cut off.
+/// Returns `text`, in UTF-8, as errors show it: what is not seen as its number, U+00A0, other bytes escaped, and the end
+/// of a long one cut off.
 std::string shown(std::string_view text);
 
 /// Returns "a b c".

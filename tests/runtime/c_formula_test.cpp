@@ -78,7 +78,8 @@ TEST_CASE("c: what has no answer about its gradient says why") {
     CHECK(gradient_of("norm f(x[S,M,N], cos[M,N]) -> y[S,M,N] { y = x * cos } slices=2 cols=8", "cos") ==
           "spec: formula: cos is the same for all slices; it has no gradient");
     CHECK(gradient_of("norm f(x[M,N], g[N]) -> a[] { v = x * g; a = max_abs(v) } cols=8", "x") ==
-          "spec: formula: max_abs has no derivative; pass=forward is served, and a backward pass without the gradients "
+          "spec: formula: line 1, column 46: max_abs has no derivative; pass=forward is served, and a backward pass "
+          "without the gradients "
           "of "
           "outputs that depend on it");
     CHECK(normjit_formula_gradient(text.c_str(), "x", nullptr) == NORMJIT_INVALID_ARGUMENT);

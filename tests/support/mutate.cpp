@@ -46,7 +46,24 @@ std::string mutate(Random& random, std::string text) {
 }
 
 bool is_printable_line(std::string_view text) {
-    return std::ranges::all_of(text, [](char c) { return c >= ' ' && c <= '~'; });
+    for (size_t i = 0; i < text.size();) {
+        const auto first = static_cast<unsigned char>(text[i++]);
+        if (first < ' ' || first == 0x7f) return false;
+        if (first < 0x80) continue;
+        // A character of two or three bytes, from U+00A1 on, outside General Punctuation's blanks and directions.
+        if (first < 0xc2 || first > 0xef) return false;
+        unsigned code = first & (first < 0xe0 ? 0x1fu : 0x0fu);
+        for (int more = first < 0xe0 ? 1 : 2; more > 0; --more, ++i) {
+            if (i == text.size() || (static_cast<unsigned char>(text[i]) & 0xc0) != 0x80) return false;
+            code = code << 6 | (static_cast<unsigned char>(text[i]) & 0x3fu);
+        }
+        const bool is_long = first >= 0xe0 && code < 0x800;
+        if (is_long || code < 0xa1 || code == 0xad || (code >= 0x2000 && code < 0x2010) ||
+            (code >= 0x2028 && code < 0x2030) || (code >= 0x205f && code < 0x2070) || code == 0x3000 ||
+            (code >= 0xd800 && code < 0xf900) || code >= 0xfff0)
+            return false;
+    }
+    return true;
 }
 
 }  // namespace normjit::test

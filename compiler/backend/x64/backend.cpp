@@ -75,7 +75,13 @@ Expected<Artifact> emit(const plan::Plan& plan) {
                 saved = std::max(saved, emit_entry(assembler, entry, reserved, artifact.entries));
             artifact.code = assembler.finish();
         } while (saved > reserved);
-    } catch (const Xbyak::Error& error) {  // a bug of the emitter, or a row block too large for its buffer
+    } catch (const Xbyak::Error& error) {
+        if (static_cast<int>(error) == Xbyak::ERR_CODE_IS_TOO_BIG)
+            return failed(
+                fmt::format("x64: the code of a kernel takes at most {} KiB; this formula of {} operations needs "
+                            "more with '{}'; allowed are shorter formulas, or a target with backend=llvm",
+                            CodeBuffer::bytes >> 10, plan.function.values.size(), to_text(plan.schedule)));
+        // A bug of the emitter.
         return failed(
             fmt::format("x64: {} for '{}' with '{}'", error.what(), to_text(plan.spec), to_text(plan.schedule)));
     }
