@@ -115,12 +115,16 @@ class FormulaParser final : SignatureParser {
                                 tensor.name, group, group));
             if (!tensor.axes.row && !tensor.axes.slice && is_per_slice(found->second))
                 return error(fmt::format("the output '{}' differs among the slices; declare it as [S,N]", tensor.name));
-            if (function_[found->second].op == Op::input)
-                return error(fmt::format("the output '{}' is the input '{}' itself", tensor.name,
-                                         function_[found->second].name));
-            function_.outputs.push_back({*number, found->second});
+            NORMJIT_TRY(const ValueId value, written(found->second));
+            function_.outputs.push_back({*number, value});
         }
         return {};
+    }
+
+    /// Returns the value, or a copy of an input.
+    Expected<ValueId> written(ValueId value) {
+        if (function_[value].op != Op::input) return value;
+        return add(lexer_.peek(), {.op = Op::like, .shape = function_[value].shape, .operands = {value, value}});
     }
 
     Expected<ValueId> find(const Token& name) override {

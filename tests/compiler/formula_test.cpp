@@ -255,6 +255,19 @@ TEST_CASE("numbers may begin with a point, and may be infinite") {
     CHECK(ir::print(*ir::parse(ir::print(function))) == ir::print(function));
 }
 
+TEST_CASE("an output that is an input is its copy") {
+    const std::string text = "norm f(x[M,N], r?[M,N], g?[N]) -> y[M,N] { y = (x + r) * g } cols=8";
+    CHECK(ir::print(frontend::build(*parse_spec(text + " pass=forward"))) ==
+          "norm cols=8 compute=f32\n"
+          "  in  x: f32[M,N]\n"
+          "  y = like(x, x)\n"
+          "  out y: f32[M,N]\n");
+    CHECK(ir::print(frontend::build(*parse_spec(text))) ==
+          "norm cols=8 compute=f32\n"
+          "  in  dy: f32[M,N]\n"
+          "  out dx: f32[M,N] = dy\n");
+}
+
 TEST_CASE("an output that is added to may have the name of the value") {
     const Spec spec = *parse_spec("norm f(x[M,N]) -> s[N] { s = col_sum(x) } pass=forward cols=8 accumulate=s");
     CHECK(ir::print(frontend::build(spec)) ==
