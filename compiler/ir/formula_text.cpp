@@ -107,6 +107,9 @@ class FormulaParser final : SignatureParser {
                 return error(
                     fmt::format("the output '{}' is {}; declared is {}", tensor.name, text(got), text(wanted)));
             if (!is_asked_for) continue;
+            if (!tensor.axes.row && !is_late(found->second))
+                return error(fmt::format("the output '{}' has no rows, so it must be computed from {}", tensor.name,
+                                         tensor.axes.column ? "a col_sum" : "a max_abs"));
             if (const int64_t group = function_.operand(*number).group;
                 group > 1 && (group != group_columns(function_) || !same_in_groups(function_)[found->second]))
                 return error(

@@ -85,6 +85,10 @@ TEST_CASE("a formula that is wrong gets its place and what is allowed") {
         {"norm f(x[M,N]) -> s[N], y[M,N] { s = col_sum(x); y = x * s } pass=forward cols=8",
          "spec: formula: line 1, column 56: col_sum is known after all rows; it goes with [N] and numbers, not with "
          "[M,N]"},
+        {"norm f(x[M,N], g[N]) -> y[M,N], s[N] { y = x * 2; s = g * 2 } pass=forward cols=8",
+         "spec: formula: line 1, column 61: the output 's' has no rows, so it must be computed from a col_sum"},
+        {"norm f(x[M,N]) -> y[M,N], m[] { y = x * 2; m = 2 } pass=forward cols=8",
+         "spec: formula: line 1, column 50: the output 'm' has no rows, so it must be computed from a max_abs"},
         {"norm f(x[M,N]) -> m[] { m = max_abs(x) * 2 } pass=forward cols=8",
          "spec: formula: line 1, column 40: max_abs is known after all rows; it can only be an output"},
         {"norm f(x[S,M,N], g[S,N]) -> s[N] { s = col_sum(x) * g } pass=forward slices=2 cols=8",
