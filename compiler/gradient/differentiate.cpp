@@ -34,17 +34,22 @@ class Differentiation {
           writer_(builder, products_),
           kept_(kept),
           depends_on_input_(static_cast<size_t>(forward_.size())),
+          is_late_(static_cast<size_t>(forward_.size())),
           adjoints_(static_cast<size_t>(forward_.size())) {
         for (ValueId id = 0; id < forward_.size(); ++id) {
             depends_on_input_[id] = forward_[id].op == Op::input;
-            for (const ValueId operand : forward_[id].operands)
-                if (operand != ir::no_value && depends_on_input_[operand]) depends_on_input_[id] = true;
+            is_late_[id] = forward_[id].op == Op::col_sum;
+            for (const ValueId operand : forward_[id].operands) {
+                if (operand == ir::no_value) continue;
+                if (depends_on_input_[operand]) depends_on_input_[id] = true;
+                if (is_late_[operand]) is_late_[id] = true;
+            }
         }
     }
 
     /// Sends the adjoint of each value to its operands, the last value first, from the given gradients of outputs on.
     Status propagate(std::span<const Given> gradients) {
-        for (const Given& output : gradients) give(output);
+        for (const Given& output : gradients) NORMJIT_RETURN_IF_ERROR(give(output));
         for (ValueId id = forward_.size() - 1; id >= 0; --id) {
             const Sum& adjoint = adjoints_[id];
             if (adjoint.empty()) continue;
@@ -74,10 +79,15 @@ class Differentiation {
     }
 
   private:
-    void give(const Given& output) {
-        const bool is_of_row = forward_[output.value.id].shape == Shape::rows;
+    Status give(const Given& output) {
+        const ir::Value& value = forward_[output.value.id];
+        if (value.shape == Shape::cols && !is_late_[output.value.id])
+            return invalid_argument(fmt::format("{}the gradient of {}, an output [N], is served if it is a col_sum",
+                                                text(value.place), ir::name(forward_, output.value.id)));
+        const bool is_of_row = value.shape == Shape::rows;
         const double share = is_of_row ? 1.0 / static_cast<double>(forward_.cols) : 1;
         adjoints_[output.value.id].add(of_value(output.tensor.id) * share);
+        return {};
     }
 
     Expr write(ValueId id) {
@@ -89,10 +99,13 @@ class Differentiation {
     Status propagate(ValueId id, const Sum& adjoint) {
         const ir::Value& value = forward_[id];
         const auto [a, b] = value.operands;
+        NORMJIT_RETURN_IF_ERROR(check_late(id));
         switch (value.op) {
             case Op::input:
             case Op::constant:
                 return {};
+            case Op::col_sum:  // each row has the adjoint of its sum
+                return add(a, adjoint);
             case Op::add:
                 NORMJIT_RETURN_IF_ERROR(add(a, adjoint));
                 return add(b, adjoint);
@@ -130,6 +143,25 @@ class Differentiation {
             default:
                 return propagate_function(id, adjoint);
         }
+    }
+
+    /// Refuses arithmetic on sums over the rows, except by numbers: an adjoint that needs such a sum would be known only
+    /// after all rows, and that of an [N] input is a sum over the rows itself.
+    Status check_late(ValueId id) const {
+        const ir::Value& value = forward_[id];
+        if (!is_late_[id] || value.op == Op::col_sum) return {};
+        const auto [a, b] = value.operands;
+        const auto is_served = [&](ValueId late, ValueId number) {
+            return late != ir::no_value && number != ir::no_value && is_late_[late] && !depends_on_input_[number];
+        };
+        const bool is_sum = value.op == Op::add || value.op == Op::sub;
+        const bool is_linear = is_sum || value.op == Op::mul;
+        if ((is_linear || value.op == Op::div) && is_served(a, b)) return {};
+        if ((is_linear && is_served(b, a)) || (is_sum && is_late_[a] && is_late_[b])) return {};
+        return invalid_argument(fmt::format(
+            "{}the gradient of a col_sum is served if it is an output, or that times numbers and plus other sums; here "
+            "it is in '{}' with other values",
+            text(value.place), ir::info(value.op).notation));
     }
 
     /// Sends the adjoint of a quotient that is 0 where its divisor is 0. Its gradients are 0 there as well.
@@ -200,6 +232,7 @@ class Differentiation {
     Writer writer_;
     const std::set<ValueId>& kept_;
     ir::PerValue<bool> depends_on_input_;
+    ir::PerValue<bool> is_late_;  ///< known after all rows
     ir::PerValue<Sum> adjoints_;
 };
 

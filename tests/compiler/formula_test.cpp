@@ -272,6 +272,20 @@ TEST_CASE("an output that is an input is its copy") {
           "  out dx: f32[M,N] = dy\n");
 }
 
+TEST_CASE("the gradient of a sum over the rows is that of each row") {
+    const std::string begin = "norm f(x[M,N], g[N]) -> y[M,N], s?[N] { y = x * g; ", end = " } cols=8 ds=f32 out=dx,dg";
+    CHECK(ir::print(frontend::build(*parse_spec(begin + "s = col_sum(x * y) * 0.5 - col_sum(x) / 2" + end)))
+              .find("dg = col_sum(") != std::string::npos);
+    CHECK(error_of(begin + "s = col_sum(x) * g" + end) ==
+          "spec: formula: line 1, column 67: the gradient of a col_sum is served if it is an output, or that times "
+          "numbers and plus other sums; here it is in '*' with other values");
+    CHECK(error_of(begin + "s = col_sum(x) * col_sum(y)" + end).find("here it is in '*' with other values") !=
+          std::string::npos);
+    CHECK(error_of(begin + "s = sqrt(col_sum(x))" + end).find("here it is in 'sqrt' with") != std::string::npos);
+    CHECK(error_of(begin + "s = g * 2" + end) ==
+          "spec: formula: line 1, column 58: the gradient of s, an output [N], is served if it is a col_sum");
+}
+
 TEST_CASE("an output that is added to may have the name of the value") {
     const Spec spec = *parse_spec("norm f(x[M,N]) -> s[N] { s = col_sum(x) } pass=forward cols=8 accumulate=s");
     CHECK(ir::print(frontend::build(spec)) ==

@@ -187,7 +187,7 @@ Expected<Spec> random_formula_spec(Random& random, const SpecLimits& limits) {
         text += random.chance(50) ? " out=dk" : " out=dx,dk";
     // The reference's bound leaves out that a row, centred with a mean that was rounded, has a sum.
     const bool is_centred = whole.find("mean?[") != std::string::npos;
-    for (const char* optional : {"v", "rstd"}) {
+    for (const char* optional : {"v", "rstd", "s", "t"}) {
         const bool is_there = whole.find(fmt::format(" {}?[", optional)) != std::string::npos;
         if (is_there && !is_centred && text.find("pass=backward") != std::string::npos && random.chance(50))
             text += fmt::format(" d{}={}", optional, wide ? "f64" : "f32");

@@ -181,6 +181,8 @@ class FormulaComputation : FormulaRows<Real> {
             }
             case Kind::detach:
                 return;
+            case Kind::reduced:  // a col_sum: each row has the gradient of its sum
+                return send(id, a, cols, [](const Number& g, size_t) { return g; });
             case Kind::row_max:
                 return propagate_largest(id);
             case Kind::min:

@@ -145,6 +145,14 @@ def test_gradients_of_functions(expression):
     assert_same(*(torch.autograd.grad(y.square().sum(), list(tensors.values())) for y in (ours, theirs)))
 
 
+def test_gradients_of_sums():
+    text = "norm n(x[M,N], w[N]) -> y[M,N], s[N] { y = x * w; s = col_sum(y * x) * 0.5 - col_sum(x) }"
+    tensors = dict(x=leaf(4, 12), w=leaf(12, seed=2))
+    found = [torch.autograd.grad(y.square().sum() + (s * s).sum(), list(tensors.values()))
+             for y, s in (normjit.torch.formula(text)(**tensors), by_torch(text, tensors, "ys"))]
+    assert_same(*found)
+
+
 @pytest.mark.parametrize("function", ["round_bf16", "round_f16"])
 def test_rounding(function):
     text = f"norm rounded(x[M,N]) -> y[M,N] {{ y = {function}(x * 1.1) * x }}"
