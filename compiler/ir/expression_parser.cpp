@@ -86,7 +86,7 @@ Expected<ValueId> ExpressionParser::sum() {
 }
 
 Expected<ValueId> ExpressionParser::product() {
-    return infix("*/", [this] { return primary(); });
+    return infix("*/", [this] { return factor(); });
 }
 
 /// Parses what follows an opening parenthesis.
@@ -100,21 +100,39 @@ Expected<ValueId> ExpressionParser::nested() {
     return inner;
 }
 
-/// Parses a number, or the negative of an operand.
-Expected<ValueId> ExpressionParser::constant() {
-    const Token at = lexer_.peek();
-    const bool negative = accept('-');
-    if (negative && !is_number()) {
-        if (!is_kind(Token::Kind::word) && !is_symbol('(')) return error("a value expected");
-        Token times = at;
-        times.text = info(Op::mul).notation;
-        NORMJIT_TRY(const ValueId operand, primary());
-        NORMJIT_TRY(const ValueId minus_one, add(at, {.op = Op::constant, .constant = -1}));
-        return apply(times, minus_one, operand);
+/// Parses an operand with its power and its sign: -a ^ 2 is -(a ^ 2).
+Expected<ValueId> ExpressionParser::factor() {
+    if (!is_symbol('-')) return power();
+    const Token minus = lexer_.next();
+    if (!is_number() && !is_kind(Token::Kind::word) && !is_symbol('(')) return error("a value expected");
+    const bool is_literal = is_number();
+    NORMJIT_TRY(const ValueId operand, power());
+    return negative(minus, operand, is_literal);
+}
+
+/// Parses a, or a ^ b, where b may have a sign.
+Expected<ValueId> ExpressionParser::power() {
+    NORMJIT_TRY(const ValueId base, primary());
+    if (!is_symbol('^')) return base;
+    const Token symbol = lexer_.next(), at = lexer_.peek();
+    const bool is_negative = accept('-'), is_literal = is_number();
+    NORMJIT_TRY(ValueId exponent, primary());
+    if (is_negative) {
+        NORMJIT_TRY(exponent, negative(at, exponent, is_literal));
     }
-    double value = 0;
-    NORMJIT_RETURN_IF_ERROR(number(value));
-    return add(at, {.op = Op::constant, .constant = negative ? -value : value});
+    return apply(symbol, base, exponent);
+}
+
+/// Returns the negative of an operand; a number that was read last changes its sign.
+Expected<ValueId> ExpressionParser::negative(const Token& minus, ValueId operand, bool is_literal) {
+    if (is_literal && operand == function_.size() - 1 && function_[operand].op == Op::constant) {
+        function_[operand].constant = -function_[operand].constant;
+        return operand;
+    }
+    Token times = minus;
+    times.text = info(Op::mul).notation;
+    NORMJIT_TRY(const ValueId minus_one, add(minus, {.op = Op::constant, .constant = -1}));
+    return apply(times, minus_one, operand);
 }
 
 Expected<ValueId> ExpressionParser::primary() {
@@ -123,35 +141,45 @@ Expected<ValueId> ExpressionParser::primary() {
         NORMJIT_RETURN_IF_ERROR(expect(')'));
         return inner;
     }
-    if (is_symbol('-') || is_number()) return constant();
+    if (is_number()) {
+        const Token at = lexer_.peek();
+        double value = 0;
+        NORMJIT_RETURN_IF_ERROR(number(value));
+        return add(at, {.op = Op::constant, .constant = value});
+    }
     NORMJIT_TRY(const Token name, word("a value expected"));
     return is_symbol('(') ? call(name) : find(name);
 }
 
 /// Parses the operands of a function.
 Expected<ValueId> ExpressionParser::call(const Token& name) {
-    NORMJIT_TRY(const int operands, operands_of(name));
-    NORMJIT_TRY(const ValueId first, nested());
-    ValueId second = no_value;
-    if (operands == 2 && is_symbol(',')) {
-        NORMJIT_TRY(second, nested());
-    }
-    if (is_symbol(',') || (is_symbol(')') && operands == 2 && second == no_value))
-        return error_at(name, fmt::format("{} takes {} operand{}", name.text, operands, operands == 1 ? "" : "s"));
+    NORMJIT_TRY(const size_t count, operands_of(name));
+    std::vector<ValueId> operands;
+    do {
+        NORMJIT_TRY(const ValueId operand, nested());
+        operands.push_back(operand);
+    } while (is_symbol(',') && operands.size() < count);
+    if (is_symbol(',') || (is_symbol(')') && operands.size() < count))
+        return error_at(name, fmt::format("{} takes {} operand{}", name.text, count, count == 1 ? "" : "s"));
     NORMJIT_RETURN_IF_ERROR(expect(')'));
-    return apply(name, first, second);
+    return call(name, operands);
 }
 
-Expected<int> ExpressionParser::operands_of(const Token& function) const {
+Expected<ValueId> ExpressionParser::call(const Token& function, std::span<const ValueId> operands) {
+    return apply(function, operands[0], operands.size() > 1 ? operands[1] : no_value);
+}
+
+Expected<size_t> ExpressionParser::operands_of(const Token& function) const {
     const auto op = find_op(function.text);
-    if (op && !info(*op).infix()) return info(*op).operands;
+    if (op && !info(*op).infix()) return static_cast<size_t>(info(*op).operands);
     return error_at(function, fmt::format("unknown operation '{}'", text::shown(function.text)));
 }
 
 Expected<ValueId> ExpressionParser::apply(const Token& notation, ValueId a, ValueId b) {
-    const Op op = *find_op(notation.text);
+    const auto op = find_op(notation.text);
+    if (!op) return error_at(notation, fmt::format("unknown operation '{}'", text::shown(notation.text)));
     const Shape second = b == no_value ? function_[a].shape : function_[b].shape;
-    return add(notation, {.op = op, .shape = result_shape(op, function_[a].shape, second), .operands = {a, b}});
+    return add(notation, {.op = *op, .shape = result_shape(*op, function_[a].shape, second), .operands = {a, b}});
 }
 
 Expected<ValueId> ExpressionParser::find(const Token& name) {

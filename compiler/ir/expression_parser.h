@@ -6,7 +6,9 @@
 #include "ir/lexer.h"
 
 #include <map>
+#include <span>
 #include <string_view>
+#include <vector>
 
 namespace normjit::ir {
 
@@ -44,8 +46,10 @@ class ExpressionParser {
     /// Returns the value of a name.
     virtual Expected<ValueId> find(const Token& name);
     /// Returns how many operands a function takes.
-    virtual Expected<int> operands_of(const Token& function) const;
-    /// Appends the value of an operation that there is; `b` is no_value if it has one operand.
+    virtual Expected<size_t> operands_of(const Token& function) const;
+    /// Appends the value of a function that there is, of as many operands as it takes.
+    virtual Expected<ValueId> call(const Token& function, std::span<const ValueId> operands);
+    /// Appends the value of an operation; `b` is no_value if it has one operand.
     virtual Expected<ValueId> apply(const Token& notation, ValueId a, ValueId b);
     Expected<ValueId> add(const Token& at, Value value);
     /// Gives a value its name. Fails if there is one of this name.
@@ -57,10 +61,12 @@ class ExpressionParser {
 
   private:
     Expected<ValueId> product();
+    Expected<ValueId> factor();
+    Expected<ValueId> power();
+    Expected<ValueId> negative(const Token& minus, ValueId operand, bool is_literal);
     Expected<ValueId> primary();
     Expected<ValueId> call(const Token& name);
     Expected<ValueId> nested();
-    Expected<ValueId> constant();
     template <class Operand>
     Expected<ValueId> infix(std::string_view symbols, Operand operand);
     template <class Number>

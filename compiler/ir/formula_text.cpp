@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ir/formula_text.h"
 
+#include "ir/arithmetic.h"
 #include "ir/builder.h"
+#include "ir/formula_functions.h"
 #include "ir/groups.h"
 #include "ir/signature_parser.h"
 #include "support/text.h"
 #include "support/try.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -18,6 +22,9 @@ namespace {
 
 /// Stands for a missing tensor in an expression.
 constexpr ValueId missing = -2;
+
+/// The rounding errors of a product of so many factors stay below a thousandth.
+constexpr int largest_exponent = 1024;
 
 constexpr std::string_view notations[] = {
 #define OP(name, operands, result, notation, doc) notation,
@@ -33,7 +40,8 @@ bool is_for_compiler(Op op) {
 
 /// Returns the names of the functions that a formula may call.
 std::vector<std::string_view> functions() {
-    std::vector<std::string_view> names = {row_sum};
+    std::vector<std::string_view> names;
+    for (const FormulaFunction& function : formula_functions()) names.push_back(function.name);
     for (const std::string_view notation : notations) {
         const auto op = find_op(notation);
         if (op && !info(*op).infix() && !is_for_compiler(*op)) names.push_back(notation);
@@ -85,7 +93,7 @@ class FormulaParser final : SignatureParser {
         const bool is_taken = std::ranges::find(function_.values, name.text, &Value::name) != function_.values.end();
         if (value >= 0 && !is_taken && function_[value].name.empty()) function_[value].name = name.text;
         if (!at_end() && !is_kind(Token::Kind::newline) && !is_symbol(';'))
-            return error(fmt::format("'{}' is not expected here; allowed: + - * / or the end of the statement",
+            return error(fmt::format("'{}' is not expected here; allowed: + - * / ^ or the end of the statement",
                                      text::shown(lexer_.peek().text)));
         skip_separators();
         return {};
@@ -138,8 +146,8 @@ class FormulaParser final : SignatureParser {
                                           text::shown(name.text), text::shown(name.text)));
     }
 
-    Expected<int> operands_of(const Token& function) const override {
-        if (function.text == row_sum) return info(Op::row_mean).operands;
+    Expected<size_t> operands_of(const Token& function) const override {
+        if (const auto found = find_formula_function(function.text)) return text::split(found->parameters, ' ').size();
         const std::vector<std::string_view> allowed = functions();
         if (std::ranges::find(allowed, function.text) != allowed.end()) return ExpressionParser::operands_of(function);
         return error_at(function, fmt::format("unknown operation '{}'; allowed: {}{}", text::shown(function.text),
@@ -150,19 +158,95 @@ class FormulaParser final : SignatureParser {
         if (a == missing || b == missing) return without(notation, a, b);
         NORMJIT_RETURN_IF_ERROR(check_operation(notation, a, b));
         NORMJIT_RETURN_IF_ERROR(check_late(notation, a, b));
-        if (notation.text != row_sum) {
-            NORMJIT_TRY(const ValueId value, ExpressionParser::apply(notation, a, b));
-            const Op op = function_[value].op;
-            if (op == Op::col_sum || op == Op::max_abs || is_late(a) || is_late(b)) late_.insert(value);
-            return value;
-        }
-        Token mean = notation, times = notation;
-        mean.text = info(Op::row_mean).notation;
-        times.text = info(Op::mul).notation;
-        NORMJIT_TRY(const ValueId row_mean, ExpressionParser::apply(mean, a, b));
-        NORMJIT_TRY(const ValueId cols, add(notation, {.op = Op::constant, .constant = columns()}));
-        return ExpressionParser::apply(times, row_mean, cols);
+        if (notation.text == "^") return raised(notation, a, b);
+        NORMJIT_TRY(const ValueId value, ExpressionParser::apply(notation, a, b));
+        const Op op = function_[value].op;
+        if (op == Op::col_sum || op == Op::max_abs || is_late(a) || is_late(b)) late_.insert(value);
+        return value;
     }
+
+    /// Writes a function of functions.def as its text, in which the parameters are the operands.
+    Expected<ValueId> call(const Token& name, std::span<const ValueId> operands) override {
+        const auto function = find_formula_function(name.text);
+        if (!function) return ExpressionParser::call(name, operands);
+        if (std::ranges::find(operands, missing) != operands.end()) return missing;
+        NORMJIT_RETURN_IF_ERROR(check_operation(name, operands[0], no_value));
+        const Lexer user = std::exchange(lexer_, Lexer(function->text, name));
+        const auto names = std::exchange(names_, {});
+        const std::vector<std::string_view> parameters = text::split(function->parameters, ' ');
+        for (size_t i = 0; i < operands.size(); ++i) names_[parameters[i]] = operands[i];
+        auto value = sum();
+        lexer_ = user;
+        names_ = names;
+        return value;
+    }
+
+    /// Writes a ^ b: products for whole numbers, of roots for halves, else an exponential.
+    Expected<ValueId> raised(const Token& at, ValueId a, ValueId b) {
+        const auto exponent = number_of(b);
+        if (!exponent)
+            return error_at(at, "the exponent must be a number; exp(b * log(a)) is a to the power of a value");
+        const double size = std::fabs(*exponent);
+        const auto apply_to = [&](std::string_view notation, ValueId first, ValueId second = no_value) {
+            Token operation = at;
+            operation.text = notation;
+            return apply(operation, first, second);
+        };
+        const auto number = [&](double value) { return add(at, {.op = Op::constant, .constant = value}); };
+        if (!(size <= largest_exponent)) {
+            return error_at(at, fmt::format("the exponent is {}; must be from -{} to {}", *exponent, largest_exponent,
+                                            largest_exponent));
+        }
+        if (size * 2 != std::floor(size * 2)) {
+            NORMJIT_TRY(const ValueId logarithm, apply_to("log", a));
+            NORMJIT_TRY(const ValueId argument, apply_to("*", logarithm, b));
+            return apply_to("exp", argument);
+        }
+        NORMJIT_TRY(const ValueId one, number(1));
+        if (size == 0) return apply_to("like", one, a);
+        if (size != std::floor(size)) {
+            NORMJIT_TRY(const ValueId root, apply_to(*exponent < 0 ? "rsqrt" : "sqrt", a));
+            return product_of(at, root, static_cast<int>(size * 2));
+        }
+        NORMJIT_TRY(const ValueId product, product_of(at, a, static_cast<int>(size)));
+        return *exponent < 0 ? apply_to("/", one, product) : Expected<ValueId>(product);
+    }
+
+    /// Returns the product of `count` equal factors, from squares.
+    Expected<ValueId> product_of(Token at, ValueId factor, int count) {
+        at.text = info(Op::mul).notation;
+        ValueId product = no_value;
+        for (;; count /= 2) {
+            if (count % 2 != 0 && product == no_value) {
+                product = factor;
+            } else if (count % 2 != 0) {
+                NORMJIT_TRY(product, apply(at, product, factor));
+            }
+            if (count == 1) return product;
+            NORMJIT_TRY(factor, apply(at, factor, factor));
+        }
+    }
+
+    /// Returns the value, if it is computed from numbers alone.
+    std::optional<double> number_of(ValueId id) {
+        for (auto next = static_cast<ValueId>(numbers_.size()); next <= id; ++next) {
+            const Value& value = function_[next];
+            const auto [a, b] = value.operands;
+            const auto known = [&](ValueId operand) {
+                return operand == no_value || numbers_[static_cast<size_t>(operand)];
+            };
+            std::optional<double> number;
+            if (value.op == Op::constant) {
+                number = value.constant;
+            } else if (a != no_value && known(a) && known(b)) {
+                number = compute(value.op, *numbers_[static_cast<size_t>(a)],
+                                 b == no_value ? 0 : *numbers_[static_cast<size_t>(b)]);
+            }
+            numbers_.push_back(number);
+        }
+        return numbers_[static_cast<size_t>(id)];
+    }
+
     bool is_late(ValueId id) const { return late_.contains(id); }
 
     /// True if the value differs among the slices although it has no rows.
@@ -192,7 +276,7 @@ class FormulaParser final : SignatureParser {
     double columns() const { return static_cast<double>(function_.cols); }
 
     Status check_operation(const Token& notation, ValueId a, ValueId b) const {
-        constexpr std::string_view reductions[] = {row_sum, "row_mean", "row_max", "col_sum", "max_abs"};
+        constexpr std::string_view reductions[] = {"row_mean", "row_sum", "row_max", "row_min", "col_sum", "max_abs"};
         const bool reduces = std::ranges::find(reductions, notation.text) != std::end(reductions);
         const bool is_of_columns =
             notation.text == info(Op::partner).notation || notation.text == info(Op::neighbour).notation;
@@ -216,14 +300,15 @@ class FormulaParser final : SignatureParser {
         const ValueId other = a == missing ? b : a;
         if (other == no_value || other == missing || is_scalar(other)) return missing;
         const char op = notation.text[0];
-        if (notation.text.size() > 1) return missing;
+        if (notation.text.size() > 1 || op == '^') return missing;
         if (b == missing || op == '+' || op == '*') return other;
         NORMJIT_TRY(const ValueId start, add(notation, {.op = Op::constant, .constant = op == '/' ? 1.0 : 0.0}));
         return ExpressionParser::apply(notation, start, other);
     }
 
     const NumberOf* number_ = nullptr;
-    std::set<ValueId> late_;  ///< values that are known after all rows
+    std::set<ValueId> late_;                      ///< values that are known after all rows
+    std::vector<std::optional<double>> numbers_;  ///< by value: what is computed from numbers alone
 };
 
 }  // namespace

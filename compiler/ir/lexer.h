@@ -19,6 +19,8 @@ struct Token {
 class Lexer {
   public:
     explicit Lexer(std::string_view text) : text_(text) { next(); }
+    /// Gives all tokens of a text without line ends the place of `user`, a token of another text.
+    Lexer(std::string_view text, const Token& user) : text_(text), line_(user.line), column_(user.column) { next(); }
 
     const Token& peek() const { return token_; }
     /// Returns where the token that peek() shows begins in the text.
@@ -27,7 +29,8 @@ class Lexer {
     Token next() {
         const Token current = token_;
         skip_blanks();
-        token_ = {Token::Kind::end, text_.substr(at_, 0), line_, static_cast<int>(at_ - line_start_) + 1};
+        token_ = {Token::Kind::end, text_.substr(at_, 0), line_,
+                  column_ > 0 ? column_ : static_cast<int>(at_ - line_start_) + 1};
         if (at_ == text_.size()) return current;
         const size_t begin = at_;
         const char c = text_[at_++];
@@ -81,7 +84,8 @@ class Lexer {
     size_t at_ = 0;
     size_t line_start_ = 0;
     int line_ = 1;
-    int depth_ = 0;  ///< of parentheses
+    int column_ = 0;  ///< of all tokens; 0: their own
+    int depth_ = 0;   ///< of parentheses
     Token token_;
 };
 

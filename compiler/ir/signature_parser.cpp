@@ -31,7 +31,7 @@ constexpr NamedAxes all_axes[] = {
 };
 
 void append(std::string& line, std::string_view token) {
-    const bool is_operator = token.size() == 1 && std::string_view("+-*/=").find(token[0]) != std::string_view::npos;
+    const bool is_operator = token.size() == 1 && std::string_view("+-*/^=").find(token[0]) != std::string_view::npos;
     if (is_operator) {
         line += fmt::format(" {} ", token);
     } else {
@@ -85,7 +85,7 @@ Status SignatureParser::first_line() {
 Status SignatureParser::check_name(const Token& name) const {
     if (name.text.size() > longest_name)
         return error_at(name, fmt::format("the name is longer than {} letters", longest_name));
-    if (find_op(name.text) || name.text == row_sum || name.text == all_columns || is_special_number(name.text))
+    if (find_op(name.text) || name.text == all_columns || is_special_number(name.text))
         return error_at(name, fmt::format("'{}' has a meaning in formulas", name.text));
     if (std::ranges::find(reserved_, name.text) != reserved_.end())
         return error_at(name, fmt::format("'{}' is a key of specs", name.text));

@@ -12,8 +12,8 @@
 
 namespace normjit::ir {
 
-// Words of a formula that the IR does not have: the number of columns, and the sum of a row, its mean times their number.
-inline constexpr std::string_view all_columns = "N", row_sum = "row_sum";
+/// The number of columns, in a formula.
+inline constexpr std::string_view all_columns = "N";
 
 class SignatureParser : protected ExpressionParser {
   public:

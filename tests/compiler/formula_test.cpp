@@ -36,14 +36,15 @@ TEST_CASE("a formula that is wrong gets its place and what is allowed") {
         {"norm f(x[M,N]) -> y[M] { y = row_sum(x, 1) } cols=8",
          "spec: formula: line 1, column 30: row_sum takes 1 operand"},
         {"norm f(x[M,N]) -> y[M,N] { y = sqr(x, 1) } cols=8",
-         "spec: formula: line 1, column 32: unknown operation 'sqr'; allowed: abs col_sum compare detach div_or_zero "
-         "erf exp "
-         "gelu gelu_tanh group_max like log max max_abs min neighbour partner round_bf16 round_e8m0 round_f16 row_max "
-         "row_mean row_sum rsqrt sigmoid silu softplus sqrt tanh; did you mean 'sqrt'?"},
+         "spec: formula: line 1, column 32: unknown operation 'sqr'; allowed: abs clamp col_sum compare detach "
+         "div_or_zero erf exp gelu gelu_tanh group_max like log max max_abs min neighbour partner pow relu round_bf16 "
+         "round_e8m0 round_f16 row_max row_mean row_min row_sum rsqrt sigmoid silu softplus sqrt square tanh where; "
+         "did "
+         "you mean 'sqrt'?"},
         {"norm f(x[M,N]) -> y[M,N] { y = ldexp(x, 2) } cols=8",
          "spec: formula: line 1, column 32: unknown operation 'ldexp'; allowed: abs"},
-        {"norm f(x[M,N]) -> y[M,N] { y = x ^ 2 } cols=8",
-         "spec: formula: line 1, column 34: '^' is not expected here; allowed: + - * / or the end of the statement"},
+        {"norm f(x[M,N]) -> y[M,N] { y = x % 2 } cols=8",
+         "spec: formula: line 1, column 34: '%' is not expected here; allowed: + - * / ^ or the end of the statement"},
         {"norm f(x[M,N]) -> y[M,N] { y = x \u00d7 2 } cols=8",
          "spec: formula: line 1, column 34: '\u00d7' is not expected"},
         {"norm f(x[M,N]) -> y[M,N] { y = x *\u00a0"
@@ -54,6 +55,23 @@ TEST_CASE("a formula that is wrong gets its place and what is allowed") {
         {"norm f(x[M,N]) -> y[M,N] { y = x * 0x10 } cols=8",
          "spec: formula: line 1, column 36: '0x10' is no number; numbers are decimal: 16, 0.5, 1e-5"},
         {"norm f(x[M,N]) -> y[M,N] { y = 2x } cols=8", "spec: formula: line 1, column 32: '2x' is no number"},
+        {"norm f(x[M,N]) -> y[M,N] { y = x ^ x } cols=8",
+         "spec: formula: line 1, column 34: the exponent must be a number; exp(b * log(a)) is a to the power of a "
+         "value"},
+        {"norm f(x[M,N], k[]) -> y[M,N] { y = x ^ k } cols=8",
+         "spec: formula: line 1, column 39: the exponent must be a number"},
+        {"norm f(x[M,N]) -> y[M,N] { y = x ^ -2000 } cols=8",
+         "spec: formula: line 1, column 34: the exponent is -2000; must be from -1024 to 1024"},
+        {"norm f(x[M,N]) -> y[M,N] { y = x ^ (1 / 0) } cols=8",
+         "spec: formula: line 1, column 34: the exponent is inf"},
+        {"norm f(x[M,N]) -> y[M,N] { y = x ^ 2 ^ 3 } cols=8",
+         "spec: formula: line 1, column 38: '^' is not expected here"},
+        {"norm f(x[M,N]) -> y[M,N] { y = pow(x, x) } cols=8",
+         "spec: formula: line 1, column 32: the exponent must be a number"},
+        {"norm f(x[M,N]) -> y[M,N] { y = clamp(x, 0) } cols=8",
+         "spec: formula: line 1, column 32: clamp takes 3 operands"},
+        {"norm f(x[M,N]) -> y[M,N] { y = x * row_min(row_mean(x)) } cols=8",
+         "spec: formula: line 1, column 36: row_min of [M]; must be of [M,N]"},
         {"norm f(x[M,N], g[N]) -> y[M,N] { y = x + g } cols=8 x=f64 g=f32",
          "spec: g=f32: must be f64, as the matrices are"},
         {"norm f(x[M,N]) -> y[M,N] { inf = x; y = inf * 2 } cols=8",
@@ -270,6 +288,40 @@ TEST_CASE("an output that is an input is its copy") {
           "norm cols=8 compute=f32\n"
           "  in  dy: f32[M,N]\n"
           "  out dx: f32[M,N] = dy\n");
+}
+
+TEST_CASE("powers, and functions that are written with others") {
+    const auto body = [](const std::string& of) {
+        const Spec spec = *parse_spec("norm f(x[M,N], r?[M,N]) -> y[M,N] { y = " + of + " } pass=forward cols=8 p=3");
+        const std::string text = ir::print(frontend::build(spec));
+        const size_t begin = text.find("  y") + 2, end = text.find("  out");
+        return text.substr(begin, end - begin - 1);
+    };
+    const auto with_number = [&](const std::string& of) { return body(of + " + p * 0"); };
+    const std::string rest = " + 3 * 0";
+    CHECK(with_number("x ^ 2") == "y = x * x" + rest);
+    CHECK(with_number("-x ^ 2 * 2") == "y = -1 * (x * x) * 2" + rest);
+    CHECK(with_number("x * -2 ^ 2") == "y = x * (-1 * (2 * 2))" + rest);
+    CHECK(with_number("x ^ -1") == "y = 1 / x" + rest);
+    CHECK(with_number("x ^ p").ends_with(rest));
+    CHECK(with_number("x ^ p") == with_number("pow(x, p)"));
+    CHECK(with_number("x ^ (p - 2)") == "y = x" + rest);
+    CHECK(with_number("x ^ 0") == "y = like(1, x)" + rest);
+    CHECK(with_number("x ^ 0.5") == "y = sqrt(x)" + rest);
+    CHECK(with_number("x ^ -(1 / 2)") == "y = rsqrt(x)" + rest);
+    CHECK(with_number("x ^ 0.3") == "y = exp(log(x) * 0.3)" + rest);
+    CHECK(with_number("relu(x)") == "y = abs(max(x, 0))" + rest);
+    CHECK(with_number("square(x) + clamp(x, -1, p)") == "y = x * x + min(max(x, -1), 3)" + rest);
+    CHECK(with_number("x * row_min(x)") == "y = x * (-1 * row_max(-1 * x))" + rest);
+    CHECK(with_number("x + relu(r)") == "y = x" + rest);  // r is missing
+    CHECK(with_number("x + r ^ 2") == "y = x" + rest);
+    CHECK(with_number("x + where(x, r, 2)") == "y = x" + rest);
+}
+
+TEST_CASE("names of functions that are written with others may name values") {
+    const std::string text =
+        "norm f(x[M,N], where[N]) -> y[M,N] { square = square(x); pow = 2; y = square ^ pow * where }";
+    CHECK(error_of(text + " cols=8") == "");
 }
 
 TEST_CASE("the gradient of a sum over the rows is that of each row") {

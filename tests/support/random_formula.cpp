@@ -109,6 +109,7 @@ class FormulaText {
                                fmt::format("neighbour({}) * 0.75", random_.chance(30) && !columns_.empty()
                                                                        ? fmt::format("{} + {}", a, any(columns_))
                                                                        : a));
+                if (random_.chance(35)) return add(matrices_, derived(a, b));
                 return add(matrices_, fmt::format("{}({}) * 0.5", random_.pick(smooth_functions), a));
             case 8:
                 if (random_.chance(30))
@@ -118,6 +119,28 @@ class FormulaText {
             default:
                 if (columns_.empty()) return add(matrices_, fmt::format("-{}", a));
                 return add(matrices_, fmt::format("{} + {}", a, any(columns_)));
+        }
+    }
+
+    /// Returns a value of functions that are written with others.
+    std::string derived(const std::string& a, const std::string& b) {
+        switch (random_.between(0, 6)) {
+            case 0:
+                return fmt::format("relu({}) - {}", a, b);
+            case 1:
+                return fmt::format("clamp({}, -0.75, {})", a, random_.pick({"0.5", "1 / 3"}));
+            case 2:
+                return fmt::format("where({} - 0.25, {}, {} * 0.5)", a, b, a);
+            case 3:
+                return fmt::format("square({}) * 0.25", a);
+            case 4:
+                return fmt::format("pow(abs({}) + 0.5, {})", a,
+                                   random_.pick({"0.5", "-0.5", "1.5", "0.3", "-1.7", "1"}));
+            case 5:
+                return fmt::format("{} - row_min({})", a, b);
+            default:
+                return fmt::format("{}(abs({}) + 0.5) ^ {} * 0.25", random_.pick({"", "-"}), a,
+                                   random_.pick({"2", "3", "-1", "-2", "(2 - 2)", "2.5", "(1 / 3)"}));
         }
     }
 

@@ -183,6 +183,13 @@ class FormulaComputation : FormulaRows<Real> {
                 return;
             case Kind::reduced:  // a col_sum: each row has the gradient of its sum
                 return send(id, a, cols, [](const Number& g, size_t) { return g; });
+            case Kind::power:
+                return send(id, a, cols, [&](const Number& g, size_t j) {
+                    const Real exponent = at(b, j).value;
+                    return exponent == 0 ? Number() : g * at(b, j) * power(at(a, j), exponent - 1);
+                });
+            case Kind::where:
+                return propagate_choice(id);
             case Kind::row_max:
                 return propagate_largest(id);
             case Kind::min:
@@ -240,6 +247,20 @@ class FormulaComputation : FormulaRows<Real> {
                 return is_sure || at(own, j).error + at(other, j).error == 0
                            ? exact
                            : Number{exact.value, std::numeric_limits<Real>::infinity()};
+            });
+        }
+    }
+
+    /// Each operand has the gradient where it was chosen.
+    void propagate_choice(size_t id) {
+        const Operation& operation = program_.operations[id];
+        for (const bool first : {true, false}) {
+            send(id, operation.operands[first ? 1 : 2], operation.has_cols, [&](const Number& g, size_t j) {
+                const Number& condition = at(operation.operands[0], j);
+                const Real value = (condition.value > 0) == first ? g.value : Real(0);
+                return Number{value, !is_order_sure(condition, {}) ? std::numeric_limits<Real>::infinity()
+                                     : value == 0                  ? Real(0)
+                                                                   : g.error};
             });
         }
     }

@@ -35,6 +35,37 @@ Bounded<Real> apply(const Function<Real>& function, const Bounded<Real>& a) {
     return rounded<Real>({value, slope * a.error + 5 * Rounding<Real>::unit * own + normal});
 }
 
+/// Returns a to the power of a number. Whole powers, and those of square roots, are products; others exp(b * log(a)),
+/// whose argument has the error of log and of a product.
+template <class Real>
+Bounded<Real> power(const Bounded<Real>& a, Real exponent) {
+    const Real value = std::pow(a.value, exponent), size = std::fabs(exponent);
+    const bool is_product = size * 2 == std::floor(size * 2);
+    Real spread = 0;
+    for (const Real end : {a.value - a.error, a.value + a.error})
+        spread = std::max(spread, std::fabs(std::pow(end, exponent) - value));
+    const bool is_whole = size == std::floor(size);
+    const bool is_sure = is_whole ? exponent >= 0 || std::fabs(a.value) > a.error : a.value > a.error;
+    if (!is_sure || !std::isfinite(spread)) return {value, std::numeric_limits<Real>::infinity()};
+    const Real units = is_product ? 3 * size + 2 : 8 * std::fabs(exponent * std::log(a.value)) + 8 * size + 6;
+    // Factors of the product may lose digits below the smallest normal number.
+    const auto normal = static_cast<Real>(std::numeric_limits<typename Rounding<Real>::Narrow>::min());
+    return rounded<Real>({value, spread + units * Rounding<Real>::unit * std::fabs(value) + (size > 1 ? normal : 0)});
+}
+
+/// True if the numbers are known to differ, or are exact.
+template <class Real>
+bool is_order_sure(const Bounded<Real>& a, const Bounded<Real>& b) {
+    return std::fabs(a.value - b.value) > a.error + b.error || a.error + b.error == 0;
+}
+
+/// Returns a where the condition is greater than 0, and b elsewhere.
+template <class Real>
+Bounded<Real> where(const Bounded<Real>& condition, const Bounded<Real>& a, const Bounded<Real>& b) {
+    const Bounded<Real>& chosen = condition.value > 0 ? a : b;
+    return {chosen.value, is_order_sure(condition, {}) ? chosen.error : std::numeric_limits<Real>::infinity()};
+}
+
 /// Returns the result of an element-wise operation on a and b. If the operation is a function, `function` describes it.
 template <class Real>
 Bounded<Real> element(const Operation& operation, const Function<Real>* function, const Bounded<Real>& a,
@@ -59,6 +90,8 @@ Bounded<Real> element(const Operation& operation, const Function<Real>* function
             const Real order = a.value > b.value ? Real(1) : a.value < b.value ? Real(-1) : Real(0);
             return {order, std::fabs(a.value - b.value) > a.error + b.error || a.error + b.error == 0 ? 0 : unknown};
         }
+        case Kind::power:
+            return power(a, b.value);
         case Kind::like:
         case Kind::detach:
             return a;

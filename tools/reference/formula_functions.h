@@ -60,6 +60,7 @@ constexpr Function<Real> functions[] = {
      }},
     {"sqrt", [](Real x) { return std::sqrt(x); }, [](Real x) { return 1 / (2 * std::sqrt(x)); }},
     {"rsqrt", [](Real x) { return 1 / std::sqrt(x); }, [](Real x) { return -1 / (2 * x * std::sqrt(x)); }},
+    {"relu", [](Real x) { return x < 0 ? Real(0) : x; }, [](Real x) { return x > 0 ? Real(1) : Real(0); }},
     {"abs", [](Real x) { return std::fabs(x); }, [](Real x) { return x > 0   ? Real(1)
                                                                      : x < 0 ? Real(-1)
                                                                              : Real(0); }},

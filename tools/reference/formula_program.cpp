@@ -33,6 +33,8 @@ Kind kind_of(const std::string& what) {
         {"row_max", Kind::row_max},
         {"group_max", Kind::group_max},
         {"detach", Kind::detach},
+        {"pow", Kind::power},
+        {"where", Kind::where},
         {"col_sum", Kind::reduced},
         {"max_abs", Kind::reduced},
     };
@@ -135,12 +137,26 @@ class TextReader {
         return left;
     }
     int product() {
-        int left = primary();
+        int left = signed_power();
         while (at() == '*' || at() == '/') {
             const std::string what(1, text_[next_++]);
-            left = combine(what, left, primary());
+            left = combine(what, left, signed_power());
         }
         return left;
+    }
+    int signed_power() {
+        if (!accept('-')) return power();
+        const int operand = power();
+        return operand == missing ? missing : combine("*", number(-1), operand);
+    }
+    int power() {
+        const int base = primary();
+        if (!accept('^')) return base;
+        const bool is_negative = accept('-');
+        int exponent = primary();
+        if (is_negative) exponent = combine("*", number(-1), exponent);
+        if (base == missing || exponent == missing) return missing;
+        return add({"pow", {base, exponent}, program_.operations[static_cast<size_t>(base)].has_cols});
     }
 
     int primary() {
@@ -148,10 +164,6 @@ class TextReader {
             const int inner = sum();
             accept(')');
             return inner;
-        }
-        if (accept('-')) {
-            const int operand = primary();
-            return operand == missing ? missing : combine("*", number(-1), operand);
         }
         if (std::isdigit(static_cast<unsigned char>(at())) || at() == '.' || begins_with_special_number()) {
             char* end = nullptr;
@@ -181,12 +193,18 @@ class TextReader {
         std::vector<int> operands;
         do {
             operands.push_back(sum());
-            if (operands.back() == missing) operands.assign(1, missing);
         } while (accept(','));
         accept(')');
-        if (operands[0] == missing) return missing;
+        if (std::find(operands.begin(), operands.end(), missing) != operands.end()) return missing;
+        if (name == "clamp") return call_of("min", {call_of("max", {operands[0], operands[1]}), operands[2]});
+        if (name == "square") return combine("*", operands[0], operands[0]);
+        if (name == "row_min")
+            return combine("*", number(-1), call_of("row_max", {combine("*", number(-1), operands[0])}));
         if (name == "row_sum")
-            return combine("*", add({"row_mean", operands}), number(static_cast<double>(spec_.cols)));
+            return combine("*", call_of("row_mean", operands), number(static_cast<double>(spec_.cols)));
+        return call_of(name, operands);
+    }
+    int call_of(const std::string& name, const std::vector<int>& operands) {
         bool has_cols = false;
         for (const int operand : operands) has_cols |= program_.operations[static_cast<size_t>(operand)].has_cols;
         return add({name, operands, has_cols && name != "row_mean" && name != "row_max"});

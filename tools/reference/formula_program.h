@@ -31,6 +31,8 @@ enum class Kind {
     row_max,
     group_max,
     detach,
+    power,
+    where,
     reduced,
     function
 };

@@ -87,7 +87,9 @@ class FormulaRows {
             operation.kind == Kind::function ? find_function<Real>(operation.what) : nullptr;
         for (size_t j = 0; j < result.size(); ++j) {
             const Number& a = at(operation.operands[0], column_of(operation.kind, j));
-            result[j] = with_headroom(element(operation, function, a, at(operation.operands.back(), j)));
+            const Number& b = at(operation.operands.back(), j);
+            result[j] = with_headroom(operation.kind == Kind::where ? where(a, at(operation.operands[1], j), b)
+                                                                    : element(operation, function, a, b));
         }
         return result;
     }

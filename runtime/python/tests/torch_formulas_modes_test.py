@@ -137,12 +137,34 @@ def test_what_torchs_operators_compute():
 @pytest.mark.parametrize("expression", [
     "min(x, w) * max(x, 0.5) - abs(x) / N", "exp(-abs(x)) + log(abs(x) + 1) * sigmoid(w)", "silu(x) - tanh(x) * erf(w)",
     "softplus(x) / (gelu(x) + gelu_tanh(w) + 9)", "sqrt(abs(x) + 1) * rsqrt(abs(w) + 1) + row_sum(x * w) * x",
-    "x - row_mean(like(r, x) * x) * compare(x, w)", "exp(x - row_max(x)) * w + row_max(x * w)", "x * detach(x * w)"])
+    "x - row_mean(like(r, x) * x) * compare(x, w)", "exp(x - row_max(x)) * w + row_max(x * w)", "x * detach(x * w)",
+    "relu(x) * clamp(w, -.5, 1 / 2) - row_min(x * w)", "where(x - w, x, r) + where(r, w, 2)",
+    "square(x) - x ^ 3 * -w ^ 2 / (abs(x) + 1) ^ 1.5", "pow(abs(x) + 1, -0.3) * (w ^ 2 + 1) ^ -.5 + x ^ 0 + x ^ -1"])
 def test_gradients_of_functions(expression):
     text = f"norm n(x[M,N], r[M], w[N]) -> y[M,N] {{ y = {expression} + r * w }}"
     tensors = dict(x=leaf(4, 12), r=leaf(4, seed=1), w=leaf(12, seed=2))
     ours, (theirs,) = normjit.torch.formula(text)(**tensors), by_torch(text, tensors, "y")
     assert_same(*(torch.autograd.grad(y.square().sum(), list(tensors.values())) for y in (ours, theirs)))
+
+
+def test_kinks():
+    """Gradients where a function has none are torch's own, and what is not selected does not matter."""
+    x = torch.tensor([[-2.0, -1, 0, 1, 2, -0.0, 0.5, -torch.inf]])
+    for ours, theirs in [("relu(x)", torch.relu), ("clamp(x, -1, 0.75)", lambda x: x.maximum(x.new_tensor(-1)).minimum(x.new_tensor(0.75))),
+                         ("where(x, x, 2 * x)", lambda x: torch.where(x > 0, x, 2 * x)),
+                         ("x ^ 3 - x ^ 2", lambda x: x ** 3 - x ** 2), ("relu(x) ^ 1.5", lambda x: x.relu() ** 1.5)]:
+        mine, other = x.clone().requires_grad_(), x.clone().requires_grad_()
+        y = normjit.torch.formula(f"norm n(x[M,N]) -> y[M,N] {{ y = {ours} }}")(x=mine)
+        torch.testing.assert_close(y, theirs(other))
+        y.sum().backward()
+        theirs(other).sum().backward()
+        torch.testing.assert_close(mine.grad, other.grad)
+    z = torch.tensor([[torch.nan, torch.inf, 1, torch.nan]])
+    selected = normjit.formula("norm n(c[M,N], z[M,N]) -> y[M,N] { y = where(c, 3, z) }")
+    c = torch.tensor([[1.0, 2, -1, torch.nan]])
+    assert torch.equal(selected(c=c, z=z).y.nan_to_num(7), torch.tensor([[3.0, 3, 1, 7]]))
+    dz = selected.backward(c=c[:, :3], z=z[:, :3], dy=torch.tensor([[torch.nan, 5, 5]]))
+    assert dz._fields == ("dz",) and torch.equal(dz.dz, torch.tensor([[0.0, 0, 5]]))
 
 
 def test_gradients_of_sums():

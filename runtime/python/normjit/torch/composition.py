@@ -52,6 +52,7 @@ def _rounded(dtype: torch.dtype) -> Callable[[torch.Tensor], torch.Tensor]:
 
 
 FUNCTIONS: dict[str, Callable[..., torch.Tensor]] = {
+    "group_max": _group_max,
     "sqrt": torch.sqrt, "rsqrt": torch.rsqrt, "abs": torch.abs, "min": torch.minimum, "max": torch.maximum,
     "exp": torch.exp, "log": torch.log, "sigmoid": torch.sigmoid, "silu": torch.nn.functional.silu,
     "tanh": torch.tanh, "erf": torch.erf, "softplus": lambda a: torch.logaddexp(a, torch.zeros_like(a)),
@@ -62,18 +63,21 @@ FUNCTIONS: dict[str, Callable[..., torch.Tensor]] = {
     "partner": lambda a: a.roll(a.shape[-1] // 2, -1),
     "neighbour": lambda a: a.unflatten(-1, (-1, 2)).flip(-1).flatten(-2), "row_mean": lambda a: a.mean(-1, keepdim=True),
     "row_sum": lambda a: a.sum(-1, keepdim=True), "row_max": lambda a: a.amax(-1, keepdim=True), "detach": torch.detach,
-    "max_abs": lambda a: a.abs().amax() if a.numel() else a.sum(),
+    "row_min": lambda a: a.amin(-1, keepdim=True), "relu": torch.relu, "square": torch.square, "pow": torch.pow,
+    "clamp": lambda a, low, high: torch.minimum(torch.maximum(a, low), high), "max_abs": lambda a: a.abs().amax() if a.numel() else a.sum(),
+    "where": lambda c, a, b: torch.where(torch.isnan(c), math.nan, torch.where(c > 0, a, b)),
 }
+NUMBERS = {"group_max": 1, "pow": 1}  # how many of the last operands are numbers
 OPERATORS: dict[type, tuple[str, Callable[[Any, Any], Any]]] = {
     ast.Add: ("+", lambda a, b: a + b), ast.Sub: ("-", lambda a, b: a - b),
-    ast.Mult: ("*", lambda a, b: a * b), ast.Div: ("/", _quotient)}
+    ast.Mult: ("*", lambda a, b: a * b), ast.Div: ("/", _quotient)}  # and ast.Pow, which is pow()
 
 
 @functools.lru_cache(maxsize=None)
 def _statements(text: str) -> list[tuple[str, ast.expr]]:
     """Returns the values that the body of a formula names, in order."""
     body = text.partition("{")[2].rpartition("}")[0]
-    names = re.sub(r"(?<![\w.])([A-Za-z_]\w*)", r"\1_", body)  # so that no name is a keyword of Python
+    names = re.sub(r"(?<![\w.])([A-Za-z_]\w*)", r"\1_", body).replace("^", "**")  # so that no name is a keyword of Python
     parsed = [ast.parse(each.strip()).body[0] for each in names.split(";") if each.strip()]
     return [(each.targets[0].id[:-1], each.value) for each in parsed
             if isinstance(each, ast.Assign) and isinstance(each.targets[0], ast.Name)]
@@ -96,6 +100,8 @@ class _Evaluation:
         if isinstance(node, ast.UnaryOp):
             inner = self.of(node.operand)
             return None if inner is None else -inner
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
+            return self.applied("pow", [self.of(node.left), self.of(node.right)])
         if isinstance(node, ast.BinOp):
             return self.combined(node)
         assert isinstance(node, ast.Call) and isinstance(node.func, ast.Name), ast.dump(node)
@@ -117,12 +123,13 @@ class _Evaluation:
     def applied(self, name: str, operands: list[Value]) -> Value:
         if any(each is None for each in operands):
             return None
-        if name == "group_max":
-            return _group_max(*operands)  # type: ignore[arg-type]
-        tensors = [each if isinstance(each, torch.Tensor) else self.like.new_tensor(each) for each in operands]
+        values = len(operands) - NUMBERS.get(name, 0)
+        tensors: list[Any] = [each if isinstance(each, torch.Tensor) or i >= values else self.like.new_tensor(each)
+                              for i, each in enumerate(operands)]
         if name == "col_sum":
             rows = range(1 if self.has_slices else 0, tensors[0].dim() - 1)
-            return tensors[0].sum(tuple(rows), keepdim=self.has_slices) if rows else tensors[0]
+            sums: torch.Tensor = tensors[0].sum(tuple(rows), keepdim=self.has_slices) if rows else tensors[0]
+            return sums
         return FUNCTIONS[name](*tensors)
 
 

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// The functions that formulas have in addition to the operations of the IR.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string_view>
+
+namespace normjit::ir {
+
+struct FormulaFunction {
+    std::string_view name;
+    std::string_view parameters;  ///< names, with a blank between
+    std::string_view text;        ///< what it is in terms of its parameters
+};
+
+std::span<const FormulaFunction> formula_functions();
+/// Returns the function of this name; nothing if there is none.
+std::optional<FormulaFunction> find_formula_function(std::string_view name);
+
+}  // namespace normjit::ir
