@@ -187,12 +187,9 @@ class _Writer:
         return pattern.format(*[self.operand(each, node) for each in arguments[:count]])
 
     def kinked(self, node: torch.fx.Node, slope: float = 0.0) -> str:
-        """Writes relu with a slope for negative numbers and torch's gradient at 0. Infinity times 0 is not 0, so the
-        numbers are made finite first."""
+        """Writes relu with a slope for negative numbers and torch's gradient at 0."""
         a = self.operand(node.args[0], node)
-        bounded = self.line(f"max({a}, {self.operand(-1e300 if self.is_wide(node) else -1e38, node)})")
-        relu = f"abs({bounded}) * (0.5 + 0.5 * compare({bounded}, 0))"
-        return relu if slope == 0 else f"{self.operand(slope, node)} * {a} + {self.operand(1 - slope, node)} * {relu}"
+        return f"relu({a})" if slope == 0 else f"{self.operand(slope, node)} * {a} + {self.operand(1 - slope, node)} * relu({a})"
 
     def clamped(self, node: torch.fx.Node) -> str:
         if self.axes(node) != "M" and self.shapes["M,N"][-1] != 1:
