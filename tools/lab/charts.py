@@ -12,7 +12,8 @@ LOOKS = {
     "quack": ("QuACK", "#0072B2", "s"),
     "triton": ("Triton", "#E69F00", "^"),
     "liger": ("Liger", "#009E73", "D"),
-    "compile": ("torch.compile", "#CC79A7", "v"),
+    "cudnn": ("cuDNN", "#F0E442", "<"),
+    "compile-best": ("torch.compile, best", "#CC79A7", "v"),
     "torch": ("PyTorch", "#D55E00", "X"),
     "onednn": ("oneDNN", "#56B4E9", "P"),
 }
