@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures everything that the results page says of a GPU, on all GPUs of this machine, each with its share of the shapes.
 
-    PYTHONPATH=build/python python3 tools/lab/page_round.py --json results/h200.json [--seconds 540]
+    PYTHONPATH=build/python python3 tools/lab/page_round.py --json results/h200_page.json [--seconds 540]
 
 A GPU measures one problem at a time: all peers of gpu_peers.py, or of formula_peers.py, in turns in one process. If the
 time does not suffice, run it again with the same file: what it holds is kept, and only what is missing is measured. All
