@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <optional>
 #include <span>
 
 namespace normjit::plan {
@@ -85,28 +86,43 @@ int64_t register_limit(int64_t threads, int64_t blocks_per_sm) {
     return std::min(registers_of_scheduler / (32 * warps_of_scheduler) / 8 * 8, most_registers);
 }
 
-/// Returns the schedule for data that is aligned only to its elements: loads of single elements into registers, up to 8
-/// elements of a row in a thread. Rows that a cluster then cannot hold take the two-pass form. Formulas with
-/// neighbour() load pairs of elements.
-CudaSchedule unaligned_schedule(const Spec& spec, const Target& target) {
-    constexpr int elements = 8, usual_threads = 256, warp = 32;
+/// Returns the schedule that loads single elements into registers, up to `elements` of a row in a thread, or pairs for
+/// formulas with neighbour(); none for rows that a cluster cannot hold.
+std::optional<CudaSchedule> unaligned_rows(const Spec& spec, const Target& target, int elements) {
+    constexpr int usual_threads = 256, warp = 32;
     const int most_threads = spec.compute() == DType::f64 ? 384 : 512;  // 168 and 128 registers for a thread
     CudaSchedule s;
     s.vector_width = cuda_least_width(spec);
     const int most_cluster = largest_cluster(target);
     while (s.cluster < most_cluster && spec.cols > int64_t{elements} * most_threads * s.cluster) s.cluster *= 2;
     const int64_t threads = divide_up(divide_up(spec.cols, s.cluster), elements);
-    if (threads > most_threads) {
-        return {.form = CudaForm::two_pass,
-                .threads_per_row = usual_threads,
-                .blocks_per_sm = 4,
-                .vector_width = s.vector_width,
-                .pipeline_depth = 2};
-    }
+    if (threads > most_threads) return std::nullopt;
     s.threads_per_row = static_cast<int>(round_up(threads, warp));
     if (threads < warp) s.threads_per_row = static_cast<int>(std::bit_ceil(static_cast<uint64_t>(threads)));
     if (s.cluster == 1) s.rows_per_block = std::max(1, usual_threads / s.threads_per_row);
     return s;
+}
+
+/// Returns the schedule for data that is aligned only to its elements: as many elements in a thread as its registers
+/// hold, up to 8, else the two-pass form.
+CudaSchedule unaligned_schedule(const Plan& plan, int row_sums) {
+    const auto fits = [&](const CudaSchedule& s) {
+        const PlannedPath planned = measure_cuda(plan.spec, plan.operands, row_sums, 0, s);
+        return planned.data_registers + least_other_registers <= planned.register_limit;
+    };
+    const int least = cuda_least_width(plan.spec);
+    for (int elements = 8; elements >= least; elements /= 2) {
+        const auto rows = unaligned_rows(plan.spec, plan.target, elements);
+        if (rows && fits(*rows)) return *rows;
+    }
+    CudaSchedule two_pass{.form = CudaForm::two_pass,
+                          .threads_per_row = 256,
+                          .blocks_per_sm = 4,
+                          .vector_width = least,
+                          .pipeline_depth = 2};
+    while (two_pass.blocks_per_sm > 1 && !fits(two_pass)) --two_pass.blocks_per_sm;
+    if (!fits(two_pass)) two_pass.pipeline_depth = 1;
+    return two_pass;
 }
 
 std::string entry_of(const Plan& plan, std::string_view phase, const PlannedPath& planned) {
@@ -311,7 +327,7 @@ CudaPlan make_cuda(const Plan& plan) {
     add("", main);
     const bool takes_any = !plan.spec.invariant && plan.spec.group_columns() == 0;
     if (main.vector_width > cuda_least_width(plan.spec) && takes_any)
-        add("_unaligned", unaligned_schedule(plan.spec, plan.target));
+        add("_unaligned", unaligned_schedule(plan, cuda.row_sums));
     const auto has_rows_form = [](const PlannedPath& planned) { return planned.schedule.form == CudaForm::rows; };
     cuda.one_group = plan.schedule.row_groups == 1 && !plan.epilogue.stores.empty() && plan.epilogue.scalars.empty() &&
                      !plan.spec.has_per_slice() && !plan.operands.has_sums_of_runs() &&

@@ -8,6 +8,9 @@
 
 namespace normjit::plan {
 
+/// The registers that addresses, counters and cursors need in addition to data. With fewer, spills are certain.
+inline constexpr int64_t least_other_registers = 20;
+
 /// Returns the blocks of the largest cluster to plan for. Only data center parts run more than 8.
 int largest_cluster(const Target& target);
 

@@ -270,4 +270,23 @@ TEST_CASE("the device code has as many counters as the runtime deals out") {
     CHECK(text.find("progress_counters[NORMJIT_PROGRESS_SLOTS];") != text.npos);
 }
 
+TEST_CASE("formulas of many matrices have a path for data that is aligned only to its elements") {
+    std::string inputs = "x[M,N]", sum = "x";
+    for (int i = 2; i <= 14; ++i) {
+        inputs += fmt::format(", a{}[M,N]", i);
+        sum += fmt::format(" + a{0} * a{0}", i);
+        for (const char* rest : {"cols=100 x=f32", "cols=3001 x=f64", "cols=40000 x=f64"}) {
+            const auto spec = parse_spec(
+                fmt::format("norm f({}) -> y[M,N] {{ v = {}; y = v * rsqrt(row_mean(v * v) + eps) }} pass=forward {}",
+                            inputs, sum, rest));
+            REQUIRE_MESSAGE(spec.ok(), spec.status().message());
+            for (const char* text : {"sm_80", "sm_90"}) {
+                const Target target = *parse_target(text);
+                const Status status = legality(*spec, heuristic(*spec, target), target);
+                CHECK_MESSAGE(status.ok(), status.message());
+            }
+        }
+    }
+}
+
 }  // namespace normjit

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/cuda/legal.h"
 
+#include "plan/cuda.h"
 #include "support/divide.h"
 #include "support/try.h"
 
@@ -17,9 +18,6 @@ constexpr int cluster_sm = 90;  // clusters and bulk copies
 
 /// The most elements of a row in one thread. With more, the unrolled loops outgrow the instruction cache.
 constexpr int64_t most_elements = 64;
-
-/// The registers that addresses, counters and cursors need in addition to data. With fewer, spills are certain.
-constexpr int64_t least_other_registers = 20;
 
 template <class... Args>
 Status refuse(fmt::format_string<Args...> reason, Args&&... args) {
@@ -162,7 +160,7 @@ Status check(const Spec& spec, const OperandList& operands, const plan::PlannedP
     if (planned.shared_bytes > target.cuda.shared_bytes) {
         return refuse("{} bytes of shared memory; the target has {}", planned.shared_bytes, target.cuda.shared_bytes);
     }
-    const int64_t needed = planned.data_registers + least_other_registers;
+    const int64_t needed = planned.data_registers + plan::least_other_registers;
     if (needed > planned.register_limit) {
         return refuse("blocks_per_sm={}: a thread needs {} registers or more and gets {}", s.blocks_per_sm, needed,
                       planned.register_limit);
