@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "schedule/cuda_features.h"
 
-#include "plan/cuda.h"
 #include "support/divide.h"
 #include "support/text.h"
 
@@ -63,11 +62,12 @@ double tensors_distance(const CudaFeatures& a, const CudaFeatures& b) {
     sum += weight.matrix *
            (std::abs(a.matrices_read - b.matrices_read) + std::abs(a.matrices_written - b.matrices_written));
     sum += weight.columns * std::fabs(columns(a) - columns(b));
-    const auto functions = [](const CudaFeatures& f) { return std::log2(1.0 + f.functions); };
+    const auto functions = [](const CudaFeatures& f) { return std::log2(1.0 + f.work.functions); };
     if (!a.is_formula && !b.is_formula) return sum;
     if (a.is_formula != b.is_formula) sum += weight.formula;
     if (a.norm != b.norm) sum += weight.norm;
-    sum += weight.sweeps * std::abs(a.sweeps - b.sweeps) + weight.functions * std::fabs(functions(a) - functions(b));
+    sum += weight.sweeps * std::abs(a.work.sweeps - b.work.sweeps) +
+           weight.functions * std::fabs(functions(a) - functions(b));
     return sum;
 }
 
@@ -114,12 +114,10 @@ CudaFeatures cuda_features(const Spec& spec, const OperandList& operands, const 
     }
     features.is_formula = static_cast<bool>(spec.formula);
     if (features.is_formula) {
-        const plan::ElementWork work = plan::element_work(spec, target);
         features.norm = text::hash(spec.formula->name);
-        features.sweeps = work.sweeps;
-        features.functions = work.functions;
+        features.work = plan::element_work(spec, target);
     } else {
-        features.sweeps = sweeps_of_layer(spec);
+        features.work.sweeps = sweeps_of_layer(spec);
     }
     const MatrixBytes bytes = matrix_bytes(operands);
     features.element_bytes = static_cast<int>(bytes.least);
@@ -145,7 +143,7 @@ double distance(const CudaFeatures& a, const CudaFeatures& b) {
 }
 
 CudaGlance glance(std::string_view spec) {
-    int64_t cols = 0, bytes = 4;
+    int64_t cols = 0, bytes = 4, widest = 2;
     bool sums = true, is_mixed = false;
     const bool is_layer = spec.starts_with("layernorm ") || spec.starts_with("rmsnorm ");
     for (const std::string_view word : text::split(spec.substr(0, spec.find('|')), ' ')) {
@@ -158,26 +156,34 @@ CudaGlance glance(std::string_view spec) {
         if (key == "out") sums = names("dgamma") || names("dbeta") || names("amax");
         const auto dtype = parse_dtype(value);
         if (key == "x" && dtype) bytes = std::max<int64_t>(size_of(*dtype), 2);
+        if (dtype) widest = std::max<int64_t>(size_of(*dtype), widest);
         is_mixed |= dtype && key != "x" && key != "gamma" && key != "beta";
     }
     using enum CudaGlance::Kind;
-    const bool tells = is_layer && !is_mixed && cols > 0;
-    return {!is_layer ? formula
-            : sums    ? has_sums
-                      : has_none,
-            tells ? log2_of(divide_up(cols * bytes, 16)) : CudaGlance::unknown};
+    CudaGlance found{.kind = !is_layer ? formula : sums ? has_sums : has_none};
+    if (cols == 0) return found;
+    // A matrix of a narrower type makes wider vectors, and so may a formula's groups of columns; its halves make shorter
+    // rows, and its first input need not be x.
+    if (!is_layer) bytes = std::max(bytes, widest);
+    const double vectors = static_cast<double>(cols * bytes) / 16;
+    const int64_t fewer = !is_layer ? bytes : is_mixed ? bytes / 2 : 1;
+    found.most_vectors = std::log2(std::ceil(vectors));
+    found.least_vectors =
+        fewer == 1 ? found.most_vectors : std::log2(std::max(vectors / static_cast<double>(fewer), 1.0));
+    return found;
 }
 
 CudaGlance glance(const CudaFeatures& f) {
     using enum CudaGlance::Kind;
-    return {f.is_formula ? formula : f.reduces ? has_sums : has_none, log2_of(f.vectors())};
+    const double vectors = log2_of(f.vectors());
+    return {f.is_formula ? formula : f.reduces ? has_sums : has_none, vectors, vectors};
 }
 
 double least_distance(const CudaGlance& a, const CudaGlance& b) {
     const bool has_formula = a.kind == CudaGlance::Kind::formula || b.kind == CudaGlance::Kind::formula;
     const double kinds = a.kind == b.kind ? 0 : has_formula ? weight.formula : weight.reduces;
-    if (a.log2_vectors == CudaGlance::unknown || b.log2_vectors == CudaGlance::unknown) return kinds;
-    return kinds + weight.vectors * std::fabs(a.log2_vectors - b.log2_vectors);
+    const double between = std::max(a.least_vectors - b.most_vectors, b.least_vectors - a.most_vectors);
+    return kinds + weight.vectors * std::max(between, 0.0);
 }
 
 }  // namespace normjit::schedule

@@ -2,6 +2,8 @@
 // What the fastest CUDA schedule of a problem depends on, as numbers that can be compared.
 #pragma once
 
+#include "plan/cuda.h"
+
 #include "normjit/operand.h"
 #include "normjit/spec.h"
 #include "normjit/target.h"
@@ -43,9 +45,8 @@ struct CudaFeatures {
     int sums = 0;          ///< column outputs
     bool reduces = false;  ///< has outputs without rows: column sums, or sums of everything
     bool is_formula = false;
-    uint64_t norm = 0;  ///< hash of a formula's name, which tells apart norms that compute as much
-    int sweeps = 0;     ///< passes over a row
-    int functions = 0;  ///< of an element that cost tens of instructions; known of formulas
+    uint64_t norm = 0;            ///< hash of a formula's name, which tells apart norms that compute as much
+    plan::ElementWork work = {};  ///< of LayerNorm and RMSNorm only the sweeps
 
     /// Returns the number of vectors in a row, where a part of a vector counts as one.
     int64_t vectors() const;
@@ -59,9 +60,8 @@ double distance(const CudaFeatures& a, const CudaFeatures& b);
 /// What a quick look at a problem's text tells, in a hundredth of the time that parsing takes.
 struct CudaGlance {
     enum class Kind { has_sums, has_none, formula };
-    static constexpr double unknown = -1;
     Kind kind = Kind::has_sums;
-    double log2_vectors = unknown;  ///< of CudaFeatures::vectors()
+    double least_vectors = 0, most_vectors = 64;  ///< bounds of the logarithm to base 2 of CudaFeatures::vectors()
 };
 CudaGlance glance(std::string_view spec);
 CudaGlance glance(const CudaFeatures& features);

@@ -12,10 +12,10 @@ CudaFit::CudaFit(const Spec& spec, const Target& target, const OperandList& oper
       target_(target),
       operands_(operands),
       shape_(shape),
-      kept_elements_(spec.formula ? plan::element_work(spec, target).kept_elements : 0) {}
+      features_(cuda_features(spec, operands, target)) {}
 
 plan::PlannedPath CudaFit::measure(const CudaSchedule& s) const {
-    return plan::measure_cuda(spec_, operands_, most_row_sums, kept_elements_, s);
+    return plan::measure_cuda(spec_, operands_, most_row_sums, features_.work.kept_elements, s);
 }
 
 bool CudaFit::is_legal(const CudaSchedule& s) const {
@@ -37,7 +37,7 @@ int64_t CudaFit::other_registers(const plan::PlannedPath& planned) const {
         if (target_.cuda.sm < 90) others += before_sm_90;
         if (planned.steps >= 7) others += many_steps;
     }
-    if (kept_elements_ > 0) others += functions;
+    if (features_.work.kept_elements > 0) others += functions;
     if (target_.cuda.sm >= 100 && shape_.shifted) others = std::max<int64_t>(others, 36);
     if (target_.cuda.sm < 90 && shape_.shifted) others = std::max<int64_t>(others, 28);
     if (target_.cuda.sm >= 120 && planned.schedule.cluster > 1) others += 32;
@@ -77,8 +77,8 @@ bool CudaFit::make_comfortable(CudaSchedule& s) const {
         const bool by_shared = s.staging != CudaStaging::registers && !backend::cuda::shared_suffices(planned, target_);
         if (by_shared && s.pipeline_depth > 2) {
             --s.pipeline_depth;
-        } else if (kept_elements_ > 0 && s.staging != CudaStaging::registers && s.row_memory == CudaMemory::registers &&
-                   s.pipeline_depth > 1) {
+        } else if (features_.work.kept_elements > 0 && s.staging != CudaStaging::registers &&
+                   s.row_memory == CudaMemory::registers && s.pipeline_depth > 1) {
             s.row_memory = CudaMemory::shared;  // the results of functions take the registers
         } else if (s.blocks_per_sm > 1) {
             --s.blocks_per_sm;

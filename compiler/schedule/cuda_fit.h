@@ -4,6 +4,7 @@
 #pragma once
 
 #include "plan/cuda.h"
+#include "schedule/cuda_features.h"
 #include "schedule/cuda_table.h"
 
 namespace normjit::schedule {
@@ -15,8 +16,8 @@ class CudaFit {
 
     const Spec& spec() const { return spec_; }
     const Target& target() const { return target_; }
-    const OperandList& operands() const { return operands_; }
     const CudaShape& shape() const { return shape_; }
+    const CudaFeatures& features() const { return features_; }
 
     bool is_legal(const CudaSchedule& s) const;
     /// True if the schedule is legal and nothing is spilled.
@@ -35,7 +36,7 @@ class CudaFit {
     const Target& target_;
     const OperandList& operands_;
     const CudaShape& shape_;
-    const int64_t kept_elements_;
+    const CudaFeatures features_;
 };
 
 /// Takes the next best staging if the schedule's is not allowed: by the target, by the alignment of loads, or by loads

@@ -202,7 +202,7 @@ std::string describe(const CudaFromPoint& from) {
 std::vector<CudaFromPoint> find_in_points(const PointSet& points, const CudaFit& fit, double farthest, size_t count) {
     const Spec& spec = fit.spec();
     const Target& target = fit.target();
-    const CudaFeatures features = cuda_features(spec, fit.operands(), target);
+    const CudaFeatures& features = fit.features();
     const Scaling scaled(fit, features);
     struct Found {
         Schedule schedule;

@@ -157,7 +157,7 @@ TEST_CASE("a layer's sweeps are counted as its plan has them, and a formula by w
           "rmsnorm pass=forward rows=64 cols=256 residual=f32", "layernorm rows=64 cols=256 out=dx"}) {
         const Spec spec = kernel_spec(*parse_spec(text));
         const auto features = schedule::cuda_features(spec, OperandList(spec), target);
-        CHECK_MESSAGE(features.sweeps == plan::element_work(spec, target).sweeps, text);
+        CHECK_MESSAGE(features.work.sweeps == plan::element_work(spec, target).sweeps, text);
     }
     const auto features = [&](const char* text) {
         const Spec spec = kernel_spec(*parse_spec(text));
@@ -167,8 +167,22 @@ TEST_CASE("a layer's sweeps are counted as its plan has them, and a formula by w
                as_text = features(
                    "norm softmax(a[M,N]) -> b[M,N] { m = detach(row_max(a)); e = exp(a - m); "
                    "b = e / row_sum(e) } pass=forward rows=64 cols=256");
-    CHECK(by_name.functions == 1);
+    CHECK(by_name.work.functions == 1);
     CHECK(schedule::distance(by_name, as_text) == 0);
+}
+
+TEST_CASE("a glance at a point's text bounds the vectors of its rows") {
+    for (const PointFile& file : PointSet::shipped().files()) {
+        for (const Point& point : file.points) {
+            const std::string text = to_text(point.spec);
+            const Spec spec = kernel_spec(point.spec);
+            const auto exact = schedule::glance(schedule::cuda_features(spec, OperandList(spec), file.target));
+            const auto guess = schedule::glance(text);
+            CHECK_MESSAGE(guess.kind == exact.kind, text);
+            CHECK_MESSAGE(guess.least_vectors <= exact.least_vectors, text);
+            CHECK_MESSAGE(guess.most_vectors >= exact.most_vectors, text);
+        }
+    }
 }
 
 }  // namespace normjit
