@@ -315,6 +315,9 @@ CudaPlan make_cuda(const Plan& plan) {
     for (const ir::Output& output : plan.epilogue.stores)
         cuda.sum_of_output.push_back(find_sum(plan.function, output.value));
     cuda.kept_elements = find_kept_elements(plan);
+    for (ir::ValueId id = 0; id < plan.function.size(); ++id) {
+        if (plan.function[id].op == Op::group_max) cuda.group_maxima.push_back(id);
+    }
     cuda.group_values = find_group_values(plan.function);
     const auto kept = static_cast<int64_t>(cuda.kept_elements.size());
     const auto& main = std::get<CudaSchedule>(plan.schedule.device);

@@ -52,6 +52,7 @@ struct CudaPlan {
     CudaFinal final;
     /// The functions' results that several sweeps read. A path with room for them computes them once for each row.
     std::vector<KeptElement> kept_elements;
+    std::vector<ir::ValueId> group_maxima;  ///< the values of group_max()
     /// What is the same for a group of columns and read by elements or stored, computed once for each vector.
     std::vector<ir::ValueId> group_values;
     int row_sums = 0;  ///< the most row means of any one sweep

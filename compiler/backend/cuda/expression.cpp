@@ -54,9 +54,7 @@ Expressions::Expressions(const plan::Plan& plan)
     }
     for (const plan::KeptElement& kept : plan.cuda().kept_elements) name_value(kept.id);
     for (const ValueId id : plan.cuda().group_values) name_value(id);
-    for (ValueId id = 0; id < function_.size(); ++id) {
-        if (function_[id].op == Op::group_max) name_value(id);
-    }
+    for (const ValueId id : plan.cuda().group_maxima) name_value(id);
 }
 
 std::string Expressions::name_in_use(ValueId id) const {

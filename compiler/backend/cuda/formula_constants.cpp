@@ -36,7 +36,7 @@ class Constants : Lines {
              kept_from());
         const auto is_of_groups = [](const Operand& output) { return output.axes.has_groups(); };
         line("    static constexpr int group = {}, group_maxima = {}, group_values = {};", plan_.spec.group_columns(),
-             std::ranges::count(function_.values, Op::group_max, &ir::Value::op), plan_.cuda().group_values.size());
+             plan_.cuda().group_maxima.size(), plan_.cuda().group_values.size());
         line("    static constexpr uint32 grouped_outputs = {};", mask_of(operands_.matrix_outputs(), is_of_groups));
         line("    static constexpr uint32 matrices_read[] = {{{}}}, columns_read[] = {{{}}};",
              masks(operands_.matrices()), masks(operands_.columns()));

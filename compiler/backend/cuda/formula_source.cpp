@@ -35,11 +35,8 @@ class FormulaPrinter : Lines {
           operands_(plan.operands),
           expressions_(plan),
           same_in_groups_(ir::same_in_groups(plan.function)),
-          group_values_(plan.cuda().group_values) {
-        for (ValueId id = 0; id < function_.size(); ++id) {
-            if (function_[id].op == Op::group_max) group_maxima_.push_back(id);
-        }
-    }
+          group_maxima_(plan.cuda().group_maxima),
+          group_values_(plan.cuda().group_values) {}
 
     std::string text() {
         formula();
@@ -294,8 +291,8 @@ class FormulaPrinter : Lines {
     const OperandList& operands_;
     const Expressions expressions_;
     const ir::PerValue<bool> same_in_groups_;
+    const std::vector<ValueId>& group_maxima_;
     const std::vector<ValueId>& group_values_;
-    std::vector<ValueId> group_maxima_;
 };
 
 }  // namespace
