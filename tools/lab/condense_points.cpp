@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Merges files of points of one device, and leaves out those that the others choose without them:
 //   normjit_condense_points FILE... > MERGED
-// Of points about the same problem the last file's stays. On an H200 a third could go, and the rest lost 0.1 % more on
+// If several files have a problem, the point of the last one stays. On an H200 a third could go, and the rest lost 0.1 % more on
 // 767 other problems (NOTES N-715).
-#include "normjit/points.h"
+#include "points_file.h"
+
 #include "normjit/schedule.h"
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 #include <string>
 #include <vector>
 
@@ -17,12 +16,6 @@
 using namespace normjit;
 
 namespace {
-
-Expected<PointFile> read(const char* path) {
-    std::ifstream file(path);
-    if (!file) return invalid_argument("cannot be opened");
-    return parse_points(std::string(std::istreambuf_iterator<char>(file), {}));
-}
 
 /// True if these points choose the schedule of a point that is not among them.
 bool choose(const PointFile& points, const Point& point) {
@@ -61,7 +54,7 @@ PointFile condensed(const PointFile& all) {
 int main(int argc, char** argv) {
     PointFile merged;
     for (int i = 1; i < argc; ++i) {
-        const auto file = read(argv[i]);
+        const auto file = read_points(argv[i]);
         if (!file.ok()) return fmt::print(stderr, "error: {}: {}\n", argv[i], file.status().message()), 2;
         if (i == 1) merged = {file->device, file->target, {}};
         if (file->device != merged.device || file->target != merged.target)

@@ -21,6 +21,7 @@ On a GPU a time is the median of CUDA graph replays, the L2 cache flushed before
 turns. The ceiling is the time that the bytes of the inputs and gradients take at the rate of torch.add(x, dy, out=dx)."""
 import argparse
 import importlib
+import inspect
 import json
 import pathlib
 import statistics
@@ -120,10 +121,8 @@ class Problem:
         path = FOLDER / f"{self.norm}.norm"
         self.formula = normjit.formula(path.read_text() if path.exists() else RMSNORM_SILU)
         self.inputs = {}
-        for name in self.formula.inputs:
+        for name in inspect.signature(self.function).parameters:
             axes = self.formula.axes(name)
-            if name == "residual":
-                continue
             if axes == "N":
                 self.inputs[name] = 1 + 0.1 * make(shape[-1])
             elif axes == "S,N":

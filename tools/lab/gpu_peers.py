@@ -36,7 +36,7 @@ from gpu_timing import captured, fastest_setting, known, seconds_of
 
 
 def torch_eager(p):
-    if p.slices is not None or p.residual is not None or p.dresidual is not None:
+    if not p.is_plain():
         run = p.composite()
         return lambda: run(*p.inputs())
     gamma, beta = p.gamma.to(p.x.dtype), p.beta.to(p.x.dtype)
@@ -99,7 +99,7 @@ except ImportError:
 
 
 def triton_rows(p):
-    p.plain()
+    p.require_plain()
     if triton is None:
         raise ValueError("no Triton")
     if p.is_forward:
@@ -138,7 +138,7 @@ def liger(p):
 
     if p.residual is not None and not p.is_layernorm:
         return lambda: fused_add_rms_norm.fused_add_rms_norm_forward(p.x, p.residual, p.gamma, EPS, 0.0, "llama")
-    p.plain()
+    p.require_plain()
     if p.is_forward and p.is_layernorm:
         return lambda: layer_norm.layer_norm_forward(p.x, p.gamma, p.beta, EPS)
     if p.is_forward:
@@ -155,7 +155,7 @@ def quack(p):
     if p.slices is not None:
         raise ValueError("no slices")
     if p.is_layernorm:
-        p.plain()
+        p.require_plain()
     if p.is_forward and p.is_layernorm:
         gamma, beta = p.gamma.float(), p.beta.float()  # it takes nothing else
         return lambda: layernorm_fwd(p.x, gamma, bias=beta, eps=EPS)
@@ -170,7 +170,7 @@ def cudnn_graph(p):
     """cuDNN's kernel for the pass, with the first of its plans: the rows are images, the columns channels."""
     import cudnn
 
-    p.plain()
+    p.require_plain()
     types = {torch.bfloat16: cudnn.data_type.BFLOAT16, torch.float16: cudnn.data_type.HALF, torch.float32: cudnn.data_type.FLOAT}
     handle = cudnn.create_handle()
     graph = cudnn.pygraph(io_data_type=types[p.x.dtype], intermediate_data_type=cudnn.data_type.FLOAT,

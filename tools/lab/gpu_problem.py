@@ -63,9 +63,12 @@ class Problem:
             return "torch.neg", lambda: torch.neg(self.x, out=self.dx), 2 * size
         return "torch.add", lambda: torch.add(self.x, self.dy, out=self.dx), 3 * size
 
-    def plain(self):
-        """Fails if the problem has more than a norm's own tensors."""
-        if self.slices is not None or self.residual is not None or self.dresidual is not None:
+    def is_plain(self):
+        """True if the problem has a norm's own tensors alone."""
+        return self.slices is None and self.residual is None and self.dresidual is None
+
+    def require_plain(self):
+        if not self.is_plain():
             raise ValueError("no slices and no residual")
 
     def inputs(self):

@@ -5,13 +5,13 @@
 // RECORDS is what `normjit tune -o` wrote, RECORDS.progress its journal. A loss is the best time over that of the
 // schedule that is chosen, without choices that were not timed, which are counted. FILE adds points. The weights of
 // compiler/schedule/cuda_features.cpp were chosen with it (NOTES N-712).
-#include "normjit/points.h"
+#include "points_file.h"
+
 #include "normjit/tuning.h"
 
 #include <algorithm>
 #include <cmath>
 #include <fstream>
-#include <iterator>
 #include <map>
 #include <string>
 #include <variant>
@@ -103,8 +103,7 @@ int main(int argc, char** argv) {
 
     std::vector<PointFile> files = is_only ? std::vector<PointFile>() : PointSet::shipped().files();
     for (const std::string& path : point_paths) {
-        std::ifstream file(path);
-        const auto points = parse_points(std::string(std::istreambuf_iterator<char>(file), {}));
+        const auto points = read_points(path);
         if (!points.ok()) return fmt::print(stderr, "error: {}: {}\n", path, points.status().message()), 2;
         files.insert(files.begin(), *points);
     }
