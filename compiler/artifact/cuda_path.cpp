@@ -114,9 +114,9 @@ RowPartition CudaPath::partition_slices(const OperandList& operands, const Geome
         const int64_t groups = std::min(pieces, has_shared_sums ? row_groups : most_groups);
         best = {.row_groups = groups, .parts = parts, .pieces = pieces};
     }
-    best.reduced_slices = has_sums && (best.parts > 1 || operands.has_sums_of_runs()) ? batch.slices
-                          : has_shared_sums                                           ? 1
-                                                                                      : 0;
+    best.reduced_slices = has_sums && (best.parts > 1 || geometry.cuda.finishes_slices == 1) ? batch.slices
+                          : has_shared_sums                                                  ? 1
+                                                                                             : 0;
     if (best.parts == 0) best.reduced_slices = none.reduced_slices;
     return best;
 }

@@ -3,6 +3,7 @@
 #include "passes/passes.h"
 #include "plan/cpu.h"
 #include "plan/cuda.h"
+#include "plan/own_sums.h"
 #include "support/try.h"
 
 #include "normjit/kernel_spec.h"
@@ -174,7 +175,7 @@ Expected<Plan> build(const Spec& spec, const Schedule& schedule, const Target& t
               .geometry = {}};
     NORMJIT_RETURN_IF_ERROR(check_operands(plan.function, plan.operands));
     const bool is_cpu = std::holds_alternative<CpuSchedule>(schedule.device);
-    if (is_cpu) plan.function = with_own_sums(std::move(plan.function), plan.operands);
+    plan.function = with_own_sums(std::move(plan.function), plan.operands);
     int count = 1;
     for (const ir::Value& value : plan.function.values) {
         if (value.is_row_reduction()) count = std::max(count, value.sweep + 2);

@@ -13,10 +13,6 @@ CpuPlan make_cpu(const Plan& plan);
 /// sweep reads from L1, so it moves least between L2 and L1.
 void share_out_prefetches(Plan& plan);
 
-/// Gives the outputs of all slices sums of their own if outputs of one slice need the same ones, whose partials are
-/// cleared for each slice.
-ir::Function with_own_sums(ir::Function function, const OperandList& operands);
-
 /// Refuses more sums than a launch can tell apart as those of one slice and those of all.
 Status check_sums_of_slices(const Plan& plan);
 

@@ -36,8 +36,8 @@ int64_t vector_words(std::span<const Operand> operands, int64_t width) {
 }
 
 /// Returns the dynamic shared memory of the row kernel, as Layout<P> of templates/cuda/plan.cuh computes it.
-int64_t row_kernel_shared_bytes(const Spec& spec, const OperandList& operands, int row_sums, const CudaSchedule& s,
-                                int64_t steps, int64_t slot) {
+int64_t row_kernel_shared_bytes(const Spec& spec, const OperandList& operands, int row_sums, bool has_sums,
+                                const CudaSchedule& s, int64_t steps, int64_t slot) {
     const auto math = static_cast<int64_t>(size_of(spec.compute()));
     const int64_t threads = int64_t{s.threads_per_row} * s.rows_per_block;
     const bool staged = s.staging != CudaStaging::registers;
@@ -46,7 +46,7 @@ int64_t row_kernel_shared_bytes(const Spec& spec, const OperandList& operands, i
 
     const int64_t stages = staged ? s.pipeline_depth * s.rows_per_block * slot * element_bytes(operands.matrices()) : 0;
     const bool shifted = spec.cols % s.vector_width != 0, scatters = steps * s.vector_width <= 4;
-    const bool merges = (s.rows_per_block > 1 || (shifted && !scatters)) && !operands.column_outputs().empty();
+    const bool merges = (s.rows_per_block > 1 || (shifted && !scatters)) && has_sums;
     const bool pads = s.threads_per_row >= 16;
     const int64_t merge_lanes = s.threads_per_row + (pads ? std::max<int64_t>(128 / math / s.vector_width, 1) : 0);
     const int64_t merge = merges ? s.rows_per_block * steps * s.vector_width * merge_lanes * math : 0;
@@ -63,13 +63,13 @@ int64_t row_kernel_shared_bytes(const Spec& spec, const OperandList& operands, i
     return bytes + 8 * (stage_barriers + (s.cluster > 1 ? 2 : 0) + scalar_slots);
 }
 
-int64_t data_registers(const Spec& spec, const OperandList& operands, const CudaSchedule& s, int64_t steps) {
+int64_t data_registers(const Spec& spec, const OperandList& operands, const ElementWork& work, const CudaSchedule& s,
+                       int64_t steps) {
     const int64_t math_words = static_cast<int64_t>(size_of(spec.compute())) / 4;
     const int64_t matrices = vector_words(operands.matrices(), s.vector_width);
     const int64_t columns = vector_words(operands.columns(), s.vector_width);
     int64_t sums = 0;  // of a vector
-    for (const Operand& output : operands.column_outputs())
-        sums += output.axes.has_runs() && output.axes.run % s.vector_width == 0 ? 1 : s.vector_width;
+    for (const int64_t run : work.sum_runs) sums += run > 1 && run % s.vector_width == 0 ? 1 : s.vector_width;
     int64_t words = steps * sums * math_words;
     if (s.staging == CudaStaging::registers && s.row_memory == CudaMemory::registers) {
         words += s.pipeline_depth * steps * matrices;
@@ -105,9 +105,10 @@ std::optional<CudaSchedule> unaligned_rows(const Spec& spec, const Target& targe
 
 /// Returns the schedule for data that is aligned only to its elements: as many elements in a thread as its registers
 /// hold, up to 8, else the two-pass form.
-CudaSchedule unaligned_schedule(const Plan& plan, int row_sums) {
+CudaSchedule unaligned_schedule(const Plan& plan, int row_sums, ElementWork work) {
+    work.kept_elements = 0;
     const auto fits = [&](const CudaSchedule& s) {
-        const PlannedPath planned = measure_cuda(plan.spec, plan.operands, row_sums, 0, s);
+        const PlannedPath planned = measure_cuda(plan.spec, plan.operands, row_sums, work, s);
         return planned.data_registers + least_other_registers <= planned.register_limit;
     };
     const int least = cuda_least_width(plan.spec);
@@ -233,18 +234,6 @@ bool has_room_for_elements(const PlannedPath& planned) {
     return planned.kept_registers > 0 && planned.kept_registers + others <= planned.register_limit;
 }
 
-/// Returns the final_reduce that `value` depends on, if there is exactly one.
-ir::ValueId find_sum(const ir::Function& function, ir::ValueId value) {
-    ir::PerValue<bool> needed(function.values.size());
-    needed[value] = true;
-    ir::mark_needed(function, needed, [&](ir::ValueId id) { return function[id].op != Op::final_reduce; });
-    std::vector<ir::ValueId> sums;
-    for (ir::ValueId id = 0; id <= value; ++id) {
-        if (needed[id] && function[id].op == Op::final_reduce) sums.push_back(id);
-    }
-    return sums.size() == 1 ? sums[0] : ir::no_value;
-}
-
 /// Decides the blocks of the final reduce. 256 threads fit on a multiprocessor together with the row kernel's blocks
 /// and wait there for its end. About 9 loads per thread, all in flight at once, make the sum one round trip to memory.
 /// Blocks have as few columns as that allows, so that there are many blocks. With many slices the blocks themselves
@@ -275,19 +264,22 @@ int cuda_least_width(const Spec& spec) { return spec.has_neighbours() ? 2 : 1; }
 
 int64_t vectors_of_row(int64_t cols, int width) { return divide_up(cols + (cols % width != 0 ? width - 1 : 0), width); }
 
-PlannedPath measure_cuda(const Spec& spec, const OperandList& operands, int row_sums, int64_t kept_elements,
+PlannedPath measure_cuda(const Spec& spec, const OperandList& operands, int row_sums, const ElementWork& work,
                          const CudaSchedule& s) {
     const bool two_pass = s.form == CudaForm::two_pass;
     PlannedPath planned{.suffix = "", .schedule = s, .path = {}};
     const int64_t vectors = divide_up(vectors_of_row(spec.cols, s.vector_width), s.cluster);
     planned.steps = two_pass ? 1 : divide_up(vectors, s.threads_per_row);
     const int64_t slot = round_up(planned.steps * s.threads_per_row * s.vector_width, 16);
-    if (!two_pass) planned.shared_bytes = row_kernel_shared_bytes(spec, operands, row_sums, s, planned.steps, slot);
+    if (!two_pass) {
+        planned.shared_bytes =
+            row_kernel_shared_bytes(spec, operands, row_sums, !work.sum_runs.empty(), s, planned.steps, slot);
+    }
     const int64_t math_words = static_cast<int64_t>(size_of(spec.compute())) / 4;
     const int64_t threads = int64_t{s.threads_per_row} * s.rows_per_block;
     planned.register_limit = register_limit(threads, s.blocks_per_sm);
-    planned.data_registers = data_registers(spec, operands, s, planned.steps);
-    if (!two_pass) planned.kept_registers = planned.steps * s.vector_width * kept_elements * math_words;
+    planned.data_registers = data_registers(spec, operands, work, s, planned.steps);
+    if (!two_pass) planned.kept_registers = planned.steps * s.vector_width * work.kept_elements * math_words;
     const auto matrices = static_cast<int64_t>(operands.matrices().size());
     const auto outputs = std::max<int64_t>(static_cast<int64_t>(operands.matrix_outputs().size()), 1);
     planned.work_registers = s.vector_width * (matrices + outputs) * math_words;
@@ -297,7 +289,11 @@ PlannedPath measure_cuda(const Spec& spec, const OperandList& operands, int row_
 ElementWork element_work(const Spec& spec, const Target& target) {
     const auto plan = make(spec, {.row_groups = 1, .device = CudaSchedule()}, target);
     if (!plan) return {};
-    ElementWork work{static_cast<int64_t>(plan->cuda().kept_elements.size()), static_cast<int>(plan->sweeps.size())};
+    const CudaPlan& cuda = plan->cuda();
+    ElementWork work{.kept_elements = static_cast<int64_t>(cuda.kept_elements.size()),
+                     .sweeps = static_cast<int>(plan->sweeps.size()),
+                     .group_maxima = static_cast<int>(cuda.group_maxima.size()),
+                     .sum_runs = runs_of(cuda.sums)};
     ir::PerValue<bool> counted(plan->function.values.size());
     for (const Sweep& sweep : plan->sweeps) {
         for (const ir::ValueId id : sweep.elements) {
@@ -312,28 +308,29 @@ CudaPlan make_cuda(const Plan& plan) {
     CudaPlan cuda;
     for (const Sweep& sweep : plan.sweeps)
         cuda.row_sums = std::max(cuda.row_sums, static_cast<int>(sweep.row_reductions.size()));
-    for (const ir::Output& output : plan.epilogue.stores)
-        cuda.sum_of_output.push_back(find_sum(plan.function, output.value));
+    find_sums(plan, cuda);
     cuda.kept_elements = find_kept_elements(plan);
     for (ir::ValueId id = 0; id < plan.function.size(); ++id) {
         if (plan.function[id].op == Op::group_max) cuda.group_maxima.push_back(id);
     }
     cuda.group_values = find_group_values(plan.function);
-    const auto kept = static_cast<int64_t>(cuda.kept_elements.size());
+    const ElementWork work{.kept_elements = static_cast<int64_t>(cuda.kept_elements.size()),
+                           .sum_runs = runs_of(cuda.sums)};
     const auto& main = std::get<CudaSchedule>(plan.schedule.device);
     const auto add = [&](std::string_view suffix, const CudaSchedule& schedule) {
         PlannedPath& planned =
-            cuda.paths.emplace_back(measure_cuda(plan.spec, plan.operands, cuda.row_sums, kept, schedule));
+            cuda.paths.emplace_back(measure_cuda(plan.spec, plan.operands, cuda.row_sums, work, schedule));
         planned.suffix = suffix;
         planned.keeps_elements = has_room_for_elements(planned);
     };
     add("", main);
     const bool takes_any = !plan.spec.invariant && plan.spec.group_columns() == 0;
     if (main.vector_width > cuda_least_width(plan.spec) && takes_any)
-        add("_unaligned", unaligned_schedule(plan, cuda.row_sums));
+        add("_unaligned", unaligned_schedule(plan, cuda.row_sums, work));
     const auto has_rows_form = [](const PlannedPath& planned) { return planned.schedule.form == CudaForm::rows; };
+    const auto makes_output = [](const ColumnSum& sum) { return sum.output >= 0; };
     cuda.one_group = plan.schedule.row_groups == 1 && !plan.epilogue.stores.empty() && plan.epilogue.scalars.empty() &&
-                     !plan.spec.has_per_slice() && !plan.operands.has_sums_of_runs() &&
+                     !plan.spec.has_per_slice() && std::ranges::all_of(cuda.sums, makes_output) &&
                      std::ranges::all_of(cuda.paths, has_rows_form);
     const bool has_final = !plan.operands.reductions().empty() && !cuda.one_group;
     cuda.dependents = plan.target.cuda.sm >= 90 && (has_final || main.form == CudaForm::two_pass);
@@ -349,7 +346,7 @@ CudaPlan make_cuda(const Plan& plan) {
 
 Geometry cuda_geometry(const Plan& plan) {
     const auto math = static_cast<int64_t>(size_of(plan.spec.compute()));
-    const auto columns = static_cast<int64_t>(plan.epilogue.stores.size());
+    const auto columns = static_cast<int64_t>(plan.cuda().sums.size());
     const auto scalars = static_cast<int64_t>(plan.epilogue.scalars.size());
     const int64_t partials = columns * plan.spec.cols + scalars * plan.cuda().scalar_parts;
     Geometry geometry{.row_groups = plan.schedule.row_groups,
@@ -361,6 +358,8 @@ Geometry cuda_geometry(const Plan& plan) {
     // 64 groups idle in one round; 8 parts of each leave 12 of 1056 places idle in 4 rounds.
     constexpr int64_t most_rounds = 4;
     if (plan.operands.has_sums_per_slice()) geometry.cuda.slice_parts = most_rounds * geometry.row_groups;
+    const auto is_finished_apart = [](const ColumnSum& sum) { return sum.per_slice && sum.output < 0; };
+    if (std::ranges::any_of(plan.cuda().sums, is_finished_apart)) geometry.cuda.finishes_slices = 1;
     for (const PlannedPath& planned : plan.cuda().paths) {
         const bool two_pass = planned.schedule.form == CudaForm::two_pass;
         if (two_pass && plan.sweeps.size() > 1)

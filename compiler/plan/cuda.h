@@ -5,6 +5,7 @@
 #include "plan/plan.h"
 
 #include <cstdint>
+#include <vector>
 
 namespace normjit::plan {
 
@@ -20,17 +21,26 @@ int cuda_least_width(const Spec& spec);
 /// Returns how many vectors a row touches; if they do not divide the row, for the least favourable start.
 int64_t vectors_of_row(int64_t cols, int width);
 
-/// Returns the sizes of a path, without its launches. `row_sums`: CudaPlan's. `kept_elements`: their number.
-PlannedPath measure_cuda(const Spec& spec, const OperandList& operands, int row_sums, int64_t kept_elements,
-                         const CudaSchedule& schedule);
-
 /// What a problem computes for each element of a row, whatever the schedule.
 struct ElementWork {
-    int64_t kept_elements = 0;  ///< the number of CudaPlan::kept_elements
-    int sweeps = 0;             ///< passes over a row
-    int functions = 0;          ///< that cost tens of instructions, in all sweeps; kept results count once
+    int64_t kept_elements = 0;           ///< the number of CudaPlan::kept_elements
+    int sweeps = 0;                      ///< passes over a row
+    int functions = 0;                   ///< that cost tens of instructions, in all sweeps; kept results count once
+    int group_maxima = 0;                ///< values of groups of columns that lanes agree on
+    std::vector<int64_t> sum_runs = {};  ///< ColumnSum::run of each sum over the rows
 };
 ElementWork element_work(const Spec& spec, const Target& target);
+
+/// Finds CudaPlan::sums and CudaPlan::sums_of_outputs.
+void find_sums(const Plan& plan, CudaPlan& cuda);
+/// Returns ColumnSum::run of each.
+std::vector<int64_t> runs_of(const std::vector<ColumnSum>& sums);
+/// Returns ElementWork::sum_runs of a problem whose column outputs are each a sum of their own.
+std::vector<int64_t> runs_of_own_sums(const OperandList& operands);
+
+/// Returns the sizes of a path, without its launches. `row_sums`: CudaPlan's.
+PlannedPath measure_cuda(const Spec& spec, const OperandList& operands, int row_sums, const ElementWork& work,
+                         const CudaSchedule& schedule);
 
 /// Returns the CUDA part of a plan that has its sweeps.
 CudaPlan make_cuda(const Plan& plan);

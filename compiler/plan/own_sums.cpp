@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "plan/cpu.h"
+#include "plan/own_sums.h"
 
 #include <algorithm>
 

@@ -48,6 +48,14 @@ struct KeptElement {
     int from;  ///< the sweep that computes it
 };
 
+/// A sum over the rows, of which each row group has an array of partials.
+struct ColumnSum {
+    ir::ValueId value;       ///< the final_reduce
+    bool per_slice = false;  ///< over the rows of one slice
+    int64_t run = 1;         ///< a row group may add up this many columns side by side; 1 if an output needs each
+    int output = -1;         ///< the output [N] that this sum alone makes, which one row group may write; -1: none
+};
+
 struct CudaPlan {
     CudaFinal final;
     /// The functions' results that several sweeps read. A path with room for them computes them once for each row.
@@ -56,9 +64,8 @@ struct CudaPlan {
     /// What is the same for a group of columns and read by elements or stored, computed once for each vector.
     std::vector<ir::ValueId> group_values;
     int row_sums = 0;  ///< the most row means of any one sweep
-    /// The final_reduce value that each column output needs, because a GPU has one partial array per column output.
-    /// no_value if an output needs none or several, which the back end refuses.
-    std::vector<ir::ValueId> sum_of_output;
+    std::vector<ColumnSum> sums;
+    std::vector<uint32_t> sums_of_outputs;  ///< for each column output a bit for each sum that it is made of
     int64_t scalar_parts = 0;  ///< partials that a row group has of a scalar output: one for each of its blocks, or
                                ///< more
     bool one_group = false;    ///< one row group takes all rows and writes the column outputs: no final reduce

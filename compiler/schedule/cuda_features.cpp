@@ -118,6 +118,7 @@ CudaFeatures cuda_features(const Spec& spec, const OperandList& operands, const 
         features.work = plan::element_work(spec, target);
     } else {
         features.work.sweeps = sweeps_of_layer(spec);
+        features.work.sum_runs = plan::runs_of_own_sums(operands);
     }
     const MatrixBytes bytes = matrix_bytes(operands);
     features.element_bytes = static_cast<int>(bytes.least);
@@ -131,7 +132,7 @@ CudaFeatures cuda_features(const Spec& spec, const OperandList& operands, const 
         operands.matrix_outputs(), [](const Operand& output) { return !output.axes.has_groups(); }));
     features.columns_read = static_cast<int>(operands.columns().size());
     for (const Operand& column : operands.columns()) features.column_bytes += static_cast<int>(column.bytes());
-    features.sums = static_cast<int>(operands.column_outputs().size());
+    features.sums = static_cast<int>(features.work.sum_runs.size());
     features.reduces = !operands.reductions().empty();
     return features;
 }

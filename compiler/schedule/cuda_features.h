@@ -42,7 +42,7 @@ struct CudaFeatures {
     int matrices_written = 0;
     int columns_read = 0;
     int column_bytes = 0;  ///< of one element of each column input, in all
-    int sums = 0;          ///< column outputs
+    int sums = 0;          ///< over the rows
     bool reduces = false;  ///< has outputs without rows: column sums, or sums of everything
     bool is_formula = false;
     uint64_t norm = 0;            ///< hash of a formula's name, which tells apart norms that compute as much

@@ -15,7 +15,7 @@ CudaFit::CudaFit(const Spec& spec, const Target& target, const OperandList& oper
       features_(cuda_features(spec, operands, target)) {}
 
 plan::PlannedPath CudaFit::measure(const CudaSchedule& s) const {
-    return plan::measure_cuda(spec_, operands_, most_row_sums, features_.work.kept_elements, s);
+    return plan::measure_cuda(spec_, operands_, most_row_sums, features_.work, s);
 }
 
 bool CudaFit::is_legal(const CudaSchedule& s) const {

@@ -51,6 +51,7 @@ struct ScheduleSpace::Impl {
         : spec(kernel_spec(problem)),
           target(machine),
           operands(spec),
+          work(machine.isa == Isa::cuda ? plan::element_work(spec, machine) : plan::ElementWork()),
           searched{spec, target, operands, std::max<int64_t>(usual_batch(problem).all_rows(), 1),
                    heuristic(problem, machine)},
           dimensions(machine.isa == Isa::cuda ? schedule::cuda_dimensions() : schedule::cpu_dimensions()) {}
@@ -62,7 +63,7 @@ struct ScheduleSpace::Impl {
         const auto* cuda = std::get_if<CudaSchedule>(&schedule.device);
         if (cuda == nullptr) return true;
         constexpr int64_t others = 20;
-        const plan::PlannedPath planned = plan::measure_cuda(spec, operands, schedule::most_row_sums, 0, *cuda);
+        const plan::PlannedPath planned = plan::measure_cuda(spec, operands, schedule::most_row_sums, work, *cuda);
         return backend::cuda::check(spec, operands, planned, target).ok() &&
                backend::cuda::shared_suffices(planned, target) &&
                planned.data_registers + planned.work_registers / 2 + others <= planned.register_limit;
@@ -90,6 +91,7 @@ struct ScheduleSpace::Impl {
     const Spec spec;
     const Target target;
     const OperandList operands;
+    const plan::ElementWork work;
     const SearchedProblem searched;
     const std::span<const Dimension> dimensions;
 };

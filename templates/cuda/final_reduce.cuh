@@ -22,16 +22,16 @@ struct FinalLayout {
     static_assert(lanes % 32 == 0 || 32 % lanes == 0);
 };
 
-// Reduces `groups` partials, from row `first` of this block's partial array on, to the output of one slice or of all.
+// Reduces `groups` partials of sum s, from row `first` on. Slice by slice of the row groups, the sums of this block's
+// columns come to `shared`.
 template <class P>
-NORMJIT_DEVICE void reduce_partials(const Arguments& a, int64 first, uint32 groups, int64 of_slice) {
+NORMJIT_DEVICE void reduce_slices(const Arguments& a, int s, int64 first, uint32 groups,
+                                  typename P::Math (&shared)[FinalLayout<P>::sources][P::final_columns]) {
     using L = FinalLayout<P>;
     using Math = typename P::Math;
-    __shared__ Math shared[L::sources][P::final_columns];
     const int lane = threadIdx.x % L::lanes, slice = threadIdx.x / L::lanes;
-    const int64 base = int64(blockIdx.x) * P::final_columns, column = base + lane * L::width;
-    const Math* from =
-        (const Math*)a.partials + (int64(blockIdx.y) * rows_of_partials<P>(a) + first) * P::cols + column;
+    const int64 column = int64(blockIdx.x) * P::final_columns + lane * L::width;
+    const Math* from = (const Math*)a.partials + (int64(s) * rows_of_partials<P>(a) + first) * P::cols + column;
     Math sum[L::width] = {};
     for (uint32 start = slice; start < groups; start += P::final_loads * L::slices) {
         uint32 words[P::final_loads][words_of<Math, L::width>] =
@@ -57,19 +57,39 @@ NORMJIT_DEVICE void reduce_partials(const Arguments& a, int64 first, uint32 grou
             sum[e] += __shfl_xor_sync(all_lanes, sum[e], distance);
         if (slice % L::slices_of_warp == 0) shared[slice / L::slices_of_warp][lane * L::width + e] = sum[e];
     }
-    __syncthreads();
-    for (int c = threadIdx.x; c < P::final_columns && base + c < P::cols; c += P::final_threads) {
-        Math total = shared[0][c];
+}
+
+// Reduces `groups` partials of each sum of column output i, from row `first` on, to the output of one slice or of all.
+template <class P, int i>
+NORMJIT_DEVICE void reduce_partials(const Arguments& a, int64 first, uint32 groups, int64 of_slice) {
+    using L = FinalLayout<P>;
+    using Math = typename P::Math;
+    using T = typename P::ColumnOutputs::template type<i>;
+    constexpr int turns = ceil_div(P::final_columns, P::final_threads);  // columns of a thread
+    constexpr int place = Places<P>::column_outputs + i;
+    __shared__ Math shared[L::sources][P::final_columns];
+    Math sums[turns][P::sums];
+    unroll<0, P::sums>([&](auto s) {
+        if constexpr (!is_made_of<P, i, s.value>) return;
+        if constexpr (s.value != first_sum<P, i>()) __syncthreads();  // the sum before has been read
+        reduce_slices<P>(a, s.value, first, groups, shared);
+        __syncthreads();
 #pragma unroll
-        for (int s = 1; s < L::sources; s++) total += shared[s][c];
-        unroll<0, P::ColumnOutputs::count>([&](auto i) {
-            using T = typename P::ColumnOutputs::template type<i.value>;
-            if (blockIdx.y != i.value) return;
-            if constexpr (P::epilogue) total = P::finish(i, a, of_slice, base + c, total);
-            constexpr int place = Places<P>::column_outputs + i.value;
-            const int64 before = P::outputs_per_slice >> i.value & 1 ? of_slice * a.slice_stride[place] : 0;
-            store_scalar<T>(a.operand[place].data, before + base + c, total);
-        });
+        for (int turn = 0; turn < turns; turn++) {
+            const int c = threadIdx.x + turn * P::final_threads;
+            if (c >= P::final_columns) break;
+            sums[turn][s.value] = shared[0][c];
+#pragma unroll
+            for (int source = 1; source < L::sources; source++) sums[turn][s.value] += shared[source][c];
+        }
+    });
+    const int64 before = P::outputs_per_slice >> i & 1 ? of_slice * a.slice_stride[place] : 0;
+#pragma unroll
+    for (int turn = 0; turn < turns; turn++) {
+        const int c = threadIdx.x + turn * P::final_threads;
+        const int64 column = int64(blockIdx.x) * P::final_columns + c;
+        if (c >= P::final_columns || column >= P::cols) break;
+        store_scalar<T>(a.operand[place].data, before + column, finished_output<P, i>(a, of_slice, column, sums[turn]));
     }
 }
 
@@ -90,29 +110,33 @@ NORMJIT_DEVICE Math sum_of_threads(Math value) {
     return value;
 }
 
-// Reduces `groups` partials of output i, from row `first` on, and then the columns of each run. A block, or for short runs
-// a warp, takes a run at a time.
+// Reduces `groups` partials of each sum of column output i, from row `first` on, and then the columns of each run. A block,
+// or for short runs a warp, takes a run at a time.
 template <class P, int i>
 NORMJIT_DEVICE void reduce_runs(const Arguments& a, int64 first, uint32 groups, int64 of_slice) {
     using Math = typename P::Math;
     using T = typename P::ColumnOutputs::template type<i>;
-    constexpr int run = P::output_runs[i], sums = sums_vectors<P, i> ? run / P::vector_width : run;
-    constexpr int threads = sums >= 64 ? P::final_threads : 32, runs_at_once = P::final_threads / threads;
+    constexpr int run = P::output_runs[i], parts = sums_vectors<P, first_sum<P, i>()> ? run / P::vector_width : run;
+    constexpr int threads = parts >= 64 ? P::final_threads : 32, runs_at_once = P::final_threads / threads;
     constexpr int place = Places<P>::column_outputs + i;
     const int lane = threadIdx.x % threads;
-    const Math* const partials = (const Math*)a.partials + (int64(i) * rows_of_partials<P>(a) + first) * P::cols;
     const int64 before = P::outputs_per_slice >> i & 1 ? of_slice * a.slice_stride[place] : 0;
     for (int64 at = int64(blockIdx.x) * runs_at_once + threadIdx.x / threads; at < P::cols / run;
          at += int64(gridDim.x) * runs_at_once) {
         Math total = 0;
-        for (int sum = lane; sum < sums; sum += threads) {
-            const int64 column = at * sums + sum;
-            Math of_groups = 0;
+        for (int part = lane; part < parts; part += threads) {
+            const int64 column = at * parts + part;
+            Math sums[P::sums];
+            unroll<0, P::sums>([&](auto s) {
+                if constexpr (!is_made_of<P, i, s.value>) return;
+                const Math* const from =
+                    (const Math*)a.partials + (int64(s.value) * rows_of_partials<P>(a) + first) * P::cols;
+                sums[s.value] = 0;
 #pragma unroll 4
-            for (uint32 group = 0; group < groups; group++)
-                of_groups += load_scalar<Math, Math>(partials, int64(group) * P::cols + column);
-            if constexpr (P::epilogue) of_groups = P::finish(Index<i>{}, a, of_slice, column, of_groups);
-            total += of_groups;
+                for (uint32 group = 0; group < groups; group++)
+                    sums[s.value] += load_scalar<Math, Math>(from, int64(group) * P::cols + column);
+            });
+            total += finished_output<P, i>(a, of_slice, column, sums);
         }
         total = sum_of_threads<threads>(total);
         if (lane == 0) store_scalar<T>(a.operand[place].data, before + at, total);
@@ -148,11 +172,11 @@ NORMJIT_DEVICE void final_reduce(const Arguments& a) {
             if constexpr (P::output_runs[output] > 1)
                 reduce_runs<P, output>(a, first, groups, slice);
             else
-                reduce_partials<P>(a, first, groups, slice);
+                reduce_partials<P, output>(a, first, groups, slice);
         };
         if constexpr ((P::outputs_per_slice >> output & 1) == 0) {
             if (blockIdx.z == 0) reduce(0, shared_groups<P>(a), 0);
-        } else if (P::output_runs[output] > 1 || a.parts != 1) {
+        } else if (!is_one_sum<P, output> || a.parts != 1) {
             for (int64 slice = blockIdx.z; slice < a.reduced_slices; slice += gridDim.z) {
                 reduce(slice * a.parts, a.parts, slice);
                 __syncthreads();

@@ -19,7 +19,17 @@ struct PartialRow {
     }
 };
 
-// The destination of the sums of column output i that are final for a slice: a row of the output.
+// Returns an element of column output i from its finished sums.
+template <class P, int i>
+NORMJIT_DEVICE typename P::Math finished_output(const Arguments& a, int64 slice, int64 column,
+                                                const typename P::Math (&sums)[P::sums]) {
+    if constexpr (P::epilogue)
+        return P::finish(Index<i>{}, a, slice, column, sums);
+    else
+        return sums[first_sum<P, i>()];
+}
+
+// The destination of the one sum of column output i if it is final for a slice: a row of the output.
 template <class P, int i>
 struct OutputRow {
     using Math = typename P::Math;
@@ -27,8 +37,9 @@ struct OutputRow {
     const Arguments& a;
     int64 slice;
     __device__ __forceinline__ Math finished(int column, Math sum) const {
-        if constexpr (P::epilogue) return P::finish(Index<i>{}, a, slice, column, sum);
-        return sum;
+        Math sums[P::sums];
+        sums[first_sum<P, i>()] = sum;
+        return finished_output<P, i>(a, slice, column, sums);
     }
     __device__ __forceinline__ T* at(int column) const {
         constexpr int place = Places<P>::column_outputs + i;
@@ -123,9 +134,9 @@ NORMJIT_DEVICE PartialRow<typename P::Math> partial_row(const K& k, int s, uint3
 template <class P, class K>
 NORMJIT_DEVICE void write_partials(const K& k, int group) {
     unroll<0, K::column_sums>([&](auto s) {
-        if constexpr (P::outputs_per_slice >> s.value & 1) return;
+        if constexpr (P::sums_per_slice >> s.value & 1) return;
         if constexpr (P::one_group)
-            write_sums<P, s.value>(k, group, OutputRow<P, s.value>{k.a, 0});
+            write_sums<P, s.value>(k, group, OutputRow<P, P::sum_outputs[s.value]>{k.a, 0});
         else
             write_sums<P, s.value>(k, group, partial_row<P>(k, s.value, group));
     });
@@ -136,7 +147,7 @@ template <class P>
 NORMJIT_DEVICE typename P::Math* scalar_partials(const Arguments& a, int i) {
     using Math = typename P::Math;
     const int64 rows = rows_of_partials<P>(a);
-    return (Math*)a.partials + rows * (int64(P::ColumnOutputs::count) * P::cols + int64(i) * P::scalar_parts);
+    return (Math*)a.partials + rows * (int64(P::sums) * P::cols + int64(i) * P::scalar_parts);
 }
 
 // Writes the partials of block `block` of `blocks` of a row group, and zeros for blocks that only another path has.
@@ -158,9 +169,9 @@ template <class P, class K>
 NORMJIT_DEVICE void write_piece_sums(const K& k, uint32 piece) {
     const int part = int(piece % k.a.parts);
     unroll<0, K::column_sums>([&](auto s) {
-        if constexpr ((P::outputs_per_slice >> s.value & 1) == 0) return;
-        if constexpr (P::output_runs[s.value] == 1)
-            if (k.a.parts == 1) return write_sums<P, s.value>(k, part, OutputRow<P, s.value>{k.a, k.slice});
+        if constexpr ((P::sums_per_slice >> s.value & 1) == 0) return;
+        if constexpr (constexpr int output = P::sum_outputs[s.value]; output >= 0)
+            if (k.a.parts == 1) return write_sums<P, s.value>(k, part, OutputRow<P, output>{k.a, k.slice});
         write_sums<P, s.value>(k, part, partial_row<P>(k, s.value, piece));
     });
 }

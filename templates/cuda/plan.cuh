@@ -8,7 +8,7 @@
 //   Math                      float, or double when an input is f64
 //   Matrices, Columns, Rows   List<dtype...> of the [M,N], [N] and [M] inputs, in Arguments order
 //   Outputs, RowOutputs       List<dtype...> of the [M,N] and [M] outputs
-//   ColumnOutputs             List<dtype...> of the [N] outputs, each made of the sum over rows of one column value
+//   ColumnOutputs             List<dtype...> of the [N] outputs, each made of sums over rows of column values
 //   cols, levels              N, and the number of chained row reductions: sweeps 0..levels-1 give sums, sweep `levels`
 //                             gives the outputs
 //   row_sums                  the most sums any level needs
@@ -24,6 +24,10 @@
 //   matrices_shared           a bit for each of Matrices that all slices share
 //   columns_per_slice, outputs_per_slice   a bit for each of Columns, of ColumnOutputs
 //   column_runs, output_runs  for each of Columns, of ColumnOutputs the columns that share an element; 1 for [N]
+//   sums, sums_per_slice      the sums over rows, and a bit for each that is of one slice
+//   sum_runs                  for each sum the columns that need not be told apart; 1 if an output needs each
+//   sum_outputs               for each sum the column output that it makes alone, which a lone row group writes, or -1
+//   sums_of_outputs           for each of ColumnOutputs a bit for each sum that it is made of
 //   row_bytes                 sizeof(Row) when the two-pass form stores it, else 0
 //   scalars, scalar_parts     outputs that are the largest magnitude of a value, and the partials of one that a row
 //                             group has
@@ -43,7 +47,7 @@
 //                                              element() reads of its group, there as well
 //   reduced(Index<level>, row, sum)            from the sums of one level
 //   row_outputs(row, out)                      where there are RowOutputs, after the last level
-//   finish(Index<i>, arguments, slice, column, sum)   with epilogue: column output i
+//   finish(Index<i>, arguments, slice, column, sum)   with epilogue: column output i, from all sums
 // clang-format on
 // One struct per path, Plan and UnalignedPlan, derived from it, holds the schedule: threads_per_row, rows_per_block,
 // rows_per_team, cluster, vector_width, pipeline_depth, staging, row_memory, column_memory, pace, pace_slack,
@@ -123,11 +127,25 @@ NORMJIT_DEVICE int64 input_element(const Arguments& a, int place, const RowPlace
     return is_scalar_input<P, i> ? 0 : row_element<P>(a, place, at);
 }
 
-// True if each vector of a row lies within one run of column output i, so that a lane needs only one sum for it.
-// Partials then have a sum for each vector.
-template <class P, int i>
+// True if each vector of a row lies within one run of sum s, so that a lane needs only one sum for it. Partials then have
+// a sum for each vector.
+template <class P, int s>
 constexpr bool sums_vectors =
-    P::output_runs[i] > 1 && P::output_runs[i] % P::vector_width == 0 && P::cols % P::vector_width == 0 && !P::epilogue;
+    P::sum_runs[s] > 1 && P::sum_runs[s] % P::vector_width == 0 && P::cols % P::vector_width == 0 && !P::epilogue;
+
+// True if column output i is made of sum s; the first sum that it is made of; true if that sum alone makes it, so that a
+// row group that has all rows writes it.
+template <class P, int i, int s>
+constexpr bool is_made_of = (P::sums_of_outputs[i] >> s & 1) != 0;
+template <class P, int i, int s = 0>
+constexpr int first_sum() {
+    if constexpr (is_made_of<P, i, s>)
+        return s;
+    else
+        return first_sum<P, i, s + 1>();
+}
+template <class P, int i>
+constexpr bool is_one_sum = P::sum_outputs[first_sum<P, i>()] == i;
 
 // The first place of each kind of operand in Arguments.
 template <class P>
@@ -167,8 +185,8 @@ enum class Memory { registers, shared, global };
 
 template <class P, bool keeps>
 struct Values {
-    typename P::Math sum[at_least(P::row_sums, 1)], column[at_least(P::ColumnOutputs::count, 1)],
-        scalar[at_least(P::scalars, 1)], output[at_least(P::Outputs::count, 1)], kept[at_least(P::kept, 1)],
+    typename P::Math sum[at_least(P::row_sums, 1)], column[at_least(P::sums, 1)], scalar[at_least(P::scalars, 1)],
+        output[at_least(P::Outputs::count, 1)], kept[at_least(P::kept, 1)],
         group[at_least(P::group_maxima > P::group_values ? P::group_maxima : P::group_values, 1)];
 };
 template <class P>
@@ -202,7 +220,7 @@ struct Layout {
     // True if column sums are added in shared memory (partials.cuh): of several teams, or of unaligned vectors.
     static constexpr bool scatters = shifted && teams == 1 && steps * width <= 4;  // up to 4 elements are stored one by
                                                                                    // one
-    static constexpr bool merges = (teams > 1 || shifted && !scatters) && P::ColumnOutputs::count > 0;
+    static constexpr bool merges = (teams > 1 || shifted && !scatters) && P::sums > 0;
     static constexpr int merge_lanes = lanes + (lanes >= 16 ? at_least(128 / bytes_of<Math> / width, 1) : 0);
     static constexpr int merge_bytes = merges ? teams * steps * width * merge_lanes * bytes_of<Math> : 0;
     static constexpr int columns_at = round_up(at_least(stage_bytes, merge_bytes), 16);

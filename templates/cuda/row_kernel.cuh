@@ -20,7 +20,7 @@ struct RowKernel {
     using At = Places<P>;
     static constexpr int width = L::width, steps = L::steps, matrices = Matrices::count, columns = Columns::count;
     static constexpr int outputs = P::Outputs::count, row_outputs = P::RowOutputs::count;
-    static constexpr int column_sums = P::ColumnOutputs::count, scalars = P::scalars;
+    static constexpr int column_sums = P::sums, scalars = P::scalars;
     static constexpr int matrix_words = Matrices::template words_before<width>();
     static constexpr int column_words = Columns::template words_before<width>();
     static constexpr bool keep = P::row_memory == Memory::registers, reread = P::row_memory == Memory::global;

@@ -110,7 +110,7 @@ NORMJIT_DEVICE void run_pieces(RowKernel<P>& kernel, int group) {
     for (uint32 piece = group; piece < kernel.a.pieces; piece += kernel.a.row_groups) {
         kernel.slice = piece / kernel.a.parts;
         unroll<0, K::column_sums>([&](auto s) {
-            if constexpr ((P::outputs_per_slice >> s.value & 1) == 0) return;
+            if constexpr ((P::sums_per_slice >> s.value & 1) == 0) return;
 #pragma unroll
             for (int v = 0; v < K::steps; v++)
 #pragma unroll

@@ -20,8 +20,7 @@ struct Stream {
     using At = Places<P>;
     static constexpr int width = P::vector_width, matrices = Matrices::count, columns = Columns::count;
     static constexpr int all_vectors = P::cols / width, threads = P::threads_per_row, batch = P::pipeline_depth;
-    static constexpr int row_sums = at_least(P::row_sums, 1), column_sums = P::ColumnOutputs::count,
-                         outputs = P::Outputs::count;
+    static constexpr int row_sums = at_least(P::row_sums, 1), column_sums = P::sums, outputs = P::Outputs::count;
     static_assert(P::levels == 0 || int(sizeof(typename P::Row)) == P::row_bytes,
                   "the compiler and the template disagree about Row");
     static_assert(P::cols % width == 0 && threads % 32 == 0 && P::rows_per_block == 1 && P::cluster == 1 &&
@@ -254,7 +253,7 @@ NORMJIT_DEVICE void walk_items(ColumnWalk<P>& walk) {
     for (uint32 piece = blockIdx.y; piece < a.pieces; piece += gridDim.y) {
         walk.slice = piece / a.parts;
         unroll<0, S::column_sums>([&](auto s) {
-            if constexpr ((P::outputs_per_slice >> s.value & 1) == 0) return;
+            if constexpr ((P::sums_per_slice >> s.value & 1) == 0) return;
 #pragma unroll
             for (int e = 0; e < S::width; e++) walk.sums[s.value][e] = 0;
         });
@@ -262,9 +261,9 @@ NORMJIT_DEVICE void walk_items(ColumnWalk<P>& walk) {
         S::template load_columns<ColumnWalk<P>::read_columns>(a, walk.slice, walk.vector, c);
         walk.walk(c, piece % a.parts);
         unroll<0, S::column_sums>([&](auto s) {
-            if constexpr ((P::outputs_per_slice >> s.value & 1) == 0) return;
-            if constexpr (P::output_runs[s.value] == 1)
-                if (a.parts == 1) return walk.template write<s.value>(OutputRow<P, s.value>{a, walk.slice});
+            if constexpr ((P::sums_per_slice >> s.value & 1) == 0) return;
+            if constexpr (constexpr int output = P::sum_outputs[s.value]; output >= 0)
+                if (a.parts == 1) return walk.template write<s.value>(OutputRow<P, output>{a, walk.slice});
             walk.template write<s.value>(walk.partial(s.value, piece));
         });
     }
@@ -285,7 +284,7 @@ NORMJIT_DEVICE void two_pass_columns(const Arguments& a) {
         else
             walk.walk(c, blockIdx.y);
         unroll<0, S::column_sums>([&](auto s) {
-            if constexpr ((P::outputs_per_slice >> s.value & 1) == 0)
+            if constexpr ((P::sums_per_slice >> s.value & 1) == 0)
                 walk.template write<s.value>(walk.partial(s.value, blockIdx.y));
         });
     }

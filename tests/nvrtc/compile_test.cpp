@@ -89,6 +89,11 @@ constexpr const char* specs_of_formulas[] = {
     "x=bf16",
     "norm dyt(x[M,N], alpha[], gamma?[N]) -> y[M,N] { y = tanh(x * alpha) * gamma } cols=4096 x=bf16 gamma=f32 "
     "out=dx,dalpha,dgamma",
+    "norm moments(x[M,N]) -> sum[N], spread[N] { sum = col_sum(x); spread = col_sum(x * x) - sum * sum } pass=forward "
+    "cols=4096 x=bf16",
+    "norm moments(x[S,M,N], y[S,M,N]) -> each[S,N], all[N] { each = col_sum(x) * col_sum(y); all = col_sum(x) + "
+    "col_sum(x * y) } pass=forward slices=any cols=1000 x=f16",
+    "norm f(x[M,N], a[N/8], b[N/8], c[N]) -> y[M,N] { y = x * (a + b + c) } cols=4096 x=bf16",
     "norm infinite(x[M,N]) -> y[M,N] { y = max(x * 1e39, -inf) + x * (0 / 0) } pass=forward cols=1000",
     "norm infinite(x[M,N]) -> y[M,N] { y = max(x * 1e39, -inf) + x * (0 / 0) } pass=forward cols=1000 x=f64",
     "softmax cols=1000 x=bf16",

@@ -25,12 +25,9 @@ Status supports(const Target& target) {
 }
 
 Status legal(const plan::Plan& plan) {
-    for (size_t i = 0; i < plan.cuda().sum_of_output.size(); ++i) {
-        if (plan.cuda().sum_of_output[i] != ir::no_value) continue;
-        return invalid_argument(
-            fmt::format("spec: {} must be computed from exactly one column sum; a GPU finishes each sum separately",
-                        plan.function.operand(plan.epilogue.stores[i].tensor).name));
-    }
+    constexpr size_t most_sums = 32;  // bits of CudaPlan::sums_of_outputs
+    if (const size_t sums = plan.cuda().sums.size(); sums > most_sums)
+        return invalid_argument(fmt::format("spec: {} sums over the rows; at most {} on a GPU", sums, most_sums));
     if (!plan.operands.row_outputs().empty() && plan.sweeps.size() < 2)
         return invalid_argument("spec: row outputs need a row mean; a GPU stores them after the last one");
     return cuda::check(plan.spec, plan.cuda(), plan.target);

@@ -41,10 +41,11 @@ Expressions::Expressions(const plan::Plan& plan)
       has_same_bits_(ir::compared_with_largest(plan.function)) {
     for (ValueId id = 0; id < function_.size(); ++id) {
         const std::string name = ir::name(function_, id);
-        names_[id] = function_[id].op == Op::final_reduce ? "sum" : name.empty() ? "" : identifier(name);
+        names_[id] = name.empty() ? "" : identifier(name);
         if (function_[id].op == Op::neighbour && name.empty())
             names_[id] = fmt::format("{}_of_pair", ir::name(function_, function_[id].operands[0]));
     }
+    for (size_t s = 0; s < plan.cuda().sums.size(); ++s) names_[plan.cuda().sums[s].value] = fmt::format("sum[{}]", s);
     const auto name_value = [&](ValueId id) {
         if (names_[id].empty()) names_[id] = identifier(fmt::format("t{}", id));
     };

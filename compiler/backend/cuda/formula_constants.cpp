@@ -2,6 +2,7 @@
 #include "backend/cuda/formula_constants.h"
 
 #include "backend/cuda/expression.h"
+#include "plan/cuda.h"
 #include "support/lines.h"
 
 #include <algorithm>
@@ -52,6 +53,7 @@ class Constants : Lines {
              mask_per_slice(operands_.columns()), mask_per_slice(operands_.column_outputs()));
         line("    static constexpr int column_runs[] = {{{}}}, output_runs[] = {{{}}};", runs(operands_.columns()),
              runs(operands_.column_outputs()));
+        sums();
         line("    static constexpr int row_bytes = {}, scalars = {}, scalar_parts = {};", plan_.geometry.cuda.row_bytes,
              operands_.scalar_outputs().size(), plan_.cuda().scalar_parts);
         if (has_final_reduce(plan_)) {
@@ -117,6 +119,23 @@ class Constants : Lines {
         std::vector<int64_t> all;
         for (const Operand& operand : operands) all.push_back(operand.axes.run);
         return all.empty() ? "1" : fmt::format("{}", fmt::join(all, ", "));
+    }
+
+    void sums() {
+        const std::vector<plan::ColumnSum>& sums = plan_.cuda().sums;
+        std::vector<int> outputs;
+        for (const plan::ColumnSum& sum : sums) outputs.push_back(sum.output);
+        line("    static constexpr int sums = {}, sum_runs[] = {{{}}}, sum_outputs[] = {{{}}};", sums.size(),
+             list_of(plan::runs_of(sums)), list_of(outputs));
+        line("    static constexpr uint32 sums_per_slice = {}, sums_of_outputs[] = {{{}}};",
+             mask_of(sums, [](const plan::ColumnSum& sum) { return sum.per_slice; }),
+             list_of(plan_.cuda().sums_of_outputs));
+    }
+
+    /// Returns the numbers for an initialiser, which may not be empty.
+    template <class Numbers>
+    static std::string list_of(const Numbers& numbers) {
+        return numbers.empty() ? "0" : fmt::format("{}", fmt::join(numbers, ", "));
     }
 
     /// Returns, for each of the kept elements, the sweep that computes it.

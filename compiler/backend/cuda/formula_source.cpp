@@ -222,9 +222,9 @@ class FormulaPrinter : Lines {
     }
 
     void partials(const Sweep& sweep, int index) {
-        const std::vector<ValueId>& sums = plan_.cuda().sum_of_output;
+        const std::vector<plan::ColumnSum>& sums = plan_.cuda().sums;
         for (size_t i = 0; i < sums.size() && index == plan_.column_sweep; ++i)
-            line("        out.column[{}] = {};", i, operand(function_[sums[i]].operands[0]));
+            line("        out.column[{}] = {};", i, operand(function_[sums[i].value].operands[0]));
         const std::vector<ir::Output>& scalars = plan_.epilogue.scalars;
         for (size_t i = 0; i < scalars.size() && sweep.is_last(); ++i)
             line("        out.scalar[{}] = {};", i, operand(function_[scalars[i].value].operands[0]));
@@ -239,13 +239,13 @@ class FormulaPrinter : Lines {
         line("    }}");
     }
 
-    /// Prints, for each column output, a function of its own finished sum and of [N] inputs.
+    /// Prints, for each column output, a function of its finished sums and of [N] inputs.
     void finish() {
         const auto outputs = operands_.column_outputs();
         for (size_t i = 0; i < outputs.size() && has_epilogue(); ++i) {
             line(
                 "    static __device__ __forceinline__ Math finish(Index<{}>, const Arguments& a, int64 slice, int64 "
-                "column, Math sum) {{",
+                "column, const Math* sum) {{",
                 i);
             ir::PerValue<bool> needed(function_.values.size());
             needed[value_of(outputs[i])] = true;

@@ -49,6 +49,7 @@ struct CudaGeometry {
     int64_t row_bytes = 0;    ///< workspace per row, through which a first pass hands the row's values to a second one
     int64_t slice_parts = 0;  ///< with column sums per slice: the most parts that have a partial. Several per row group
                               ///< keep all groups busy
+    int64_t finishes_slices = 0;  ///< 1: an output of each slice is made of partials even if one part has all its rows
     bool operator==(const CudaGeometry&) const = default;
 };
 

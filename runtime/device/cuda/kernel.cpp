@@ -167,9 +167,10 @@ Expected<CudaArguments> CudaKernel::code_arguments(const LaunchArguments& argume
     to.parts = static_cast<uint32_t>(partition.parts);
     to.row_groups = static_cast<uint32_t>(partition.row_groups);
     to.pieces = static_cast<uint32_t>(partition.pieces);
-    to.partial_rows = static_cast<uint32_t>(
-        geometry.cuda.slice_parts > 0 && (partition.parts > 1 || operands.has_sums_of_runs()) ? partition.pieces
-                                                                                              : partition.row_groups);
+    to.partial_rows = static_cast<uint32_t>(geometry.cuda.slice_parts > 0 &&
+                                                    (partition.parts > 1 || geometry.cuda.finishes_slices == 1)
+                                                ? partition.pieces
+                                                : partition.row_groups);
     const int64_t shared = operands.has_per_slice() ? arguments.rows : rows;
     const int64_t rows_at_a_time = partition.parts * path.rows_per_block;
     const int64_t each = shared / rows_at_a_time;
@@ -237,9 +238,10 @@ Status CudaKernel::launch(const LaunchArguments& arguments) const {
     const int64_t most = most_slices(arguments);
     if (arguments.slices <= most) return launch_in_order(arguments);
     if (operands.has_shared_sums()) {
-        return invalid_argument(fmt::format(
-            "launch: slices: {}; with sums over all slices besides outputs [S,N/R], the workspace has room for {}",
-            arguments.slices, most));
+        return invalid_argument(
+            fmt::format("launch: slices: {}; with sums over all slices besides outputs [S,N/R] or of several sums, the "
+                        "workspace has room for {}",
+                        arguments.slices, most));
     }
     Status status;
     for (int64_t first = 0; first < arguments.slices && status.ok(); first += most)
@@ -247,10 +249,9 @@ Status CudaKernel::launch(const LaunchArguments& arguments) const {
     return status;
 }
 
-/// Returns the most slices that one launch takes. Outputs [S,N/R] need a partial of every slice.
+/// Returns the most slices that one launch takes. Outputs that are made of partials need those of every slice.
 int64_t CudaKernel::most_slices(const LaunchArguments& arguments) const {
-    const bool has_runs = operands.has_sums_of_runs() && operands.has_sums_per_slice();
-    if (!has_runs || arguments.rows == 0) return INT64_MAX;
+    if (artifact.geometry.cuda.finishes_slices == 0 || arguments.rows == 0) return INT64_MAX;
     return artifact.geometry.partials(arguments.batch().all_rows(), arguments.workspace_bytes);
 }
 

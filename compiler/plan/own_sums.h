@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "ir/ir.h"
+
+#include "normjit/operand.h"
+
+namespace normjit::plan {
+
+/// Gives the outputs of all slices sums of their own if outputs of one slice need the same ones: a sum over the rows of
+/// one slice has other partials than the sum over all rows.
+ir::Function with_own_sums(ir::Function function, const OperandList& operands);
+
+}  // namespace normjit::plan
