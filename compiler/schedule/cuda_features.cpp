@@ -17,7 +17,7 @@ namespace {
 struct Weights {
     double vectors = 1.4, rows = 0.25, work = 0.5, alignment = 2, narrow_alignment = 1, width = 0.5, sums = 1.5;
     double reduces = 4, reads_one = 3, matrix = 0.5, columns = 0.5, slices = 0.5, slice_rows = 0.25, formula = 0.5;
-    double norm = 0.1, sweeps = 0.5, functions = 0.5;
+    double norm = 0.1, sweeps = 0.5, functions = 0.5, group_maxima = 1;
 };
 constexpr Weights weight;
 
@@ -67,7 +67,8 @@ double tensors_distance(const CudaFeatures& a, const CudaFeatures& b) {
     if (a.is_formula != b.is_formula) sum += weight.formula;
     if (a.norm != b.norm) sum += weight.norm;
     sum += weight.sweeps * std::abs(a.work.sweeps - b.work.sweeps) +
-           weight.functions * std::fabs(functions(a) - functions(b));
+           weight.functions * std::fabs(functions(a) - functions(b)) +
+           weight.group_maxima * std::abs(a.work.group_maxima - b.work.group_maxima);
     return sum;
 }
 

@@ -6,57 +6,26 @@
 // schedule that is chosen, without choices that were not timed, which are counted. FILE adds points. The weights of
 // compiler/schedule/cuda_features.cpp were chosen with it (NOTES N-712).
 #include "points_file.h"
-
-#include "normjit/tuning.h"
+#include "timed_problems.h"
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <map>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <nlohmann/json.hpp>
 
 using namespace normjit;
 
 namespace {
 
-struct Problem {
-    TuningRecord record;
-    std::map<std::string, double> gains;  ///< of each timed schedule over the heuristic of its day
-};
-
 struct Loss {
     double loss, of_day;
     std::string spec, why, chosen, best;
 };
-
-std::vector<Problem> read(const std::string& path) {
-    std::map<std::string, Problem> problems;
-    std::ifstream records(path), journal(path + ".progress");
-    for (std::string line; std::getline(records, line);) {
-        const auto record = parse_record(line);
-        if (!record.ok() || !std::holds_alternative<CudaSchedule>(record->schedule.device)) continue;
-        Problem& problem = problems[to_text(record->spec)];
-        problem.record = *record;
-        problem.gains = {{to_text(record->heuristic), 1}, {to_text(record->schedule), record->gain}};
-    }
-    for (std::string line; std::getline(journal, line);) {
-        const auto step = nlohmann::json::parse(line, nullptr, false);
-        if (!step.is_object() || step.value("gain", 0.0) <= 0) continue;
-        const std::string key = step.value("key", "");
-        const auto problem = problems.find(key.substr(0, key.find(" | ")));
-        if (problem != problems.end()) problem->second.gains[key.substr(key.rfind(" | ") + 3)] = step["gain"];
-    }
-    std::vector<Problem> all;
-    for (auto& [spec, problem] : problems) all.push_back(std::move(problem));
-    return all;
-}
 
 /// Returns the kind of a problem: its norm if that is a formula, its pass, and whether it has column sums.
 std::string kind_of(const Spec& spec) {
@@ -78,7 +47,7 @@ std::string summary(const std::vector<Loss>& losses) {
                        std::exp(sum / count), worst, std::exp(of_day / count));
 }
 
-PointSet without(const std::vector<PointFile>& files, const Problem& problem) {
+PointSet without(const std::vector<PointFile>& files, const TimedProblem& problem) {
     PointSet set;
     for (PointFile file : files) {
         std::erase_if(file.points, [&](const Point& point) { return point.spec == problem.record.spec; });
@@ -111,12 +80,12 @@ int main(int argc, char** argv) {
     std::vector<Loss> all;
     int not_timed = 0;
     for (const std::string& path : paths) {
-        for (const Problem& problem : read(path)) {
+        for (const TimedProblem& problem : read_timed(path)) {
             const TuningRecord& record = problem.record;
             std::vector<std::string> reasons;
             const Schedule chosen = heuristic(record.spec, record.device.target, without(files, problem), &reasons);
             const auto gain = problem.gains.find(to_text(chosen));
-            const auto best = std::ranges::max_element(problem.gains, {}, [](const auto& each) { return each.second; });
+            const auto best = problem.best();
             if (is_table)
                 fmt::print("{}\t{}\t{}\n", to_text(record.spec), kind_of(record.spec),
                            gain == problem.gains.end() ? "-" : fmt::format("{:.4f}", best->second / gain->second));
