@@ -160,6 +160,14 @@ softmax.norm pass=forward cols=300001 x=bf16 | 7 |
 softmax.norm cols=300001 x=f32 | 7 |
 l2norm.norm cols=256 x=bf16 | 900 |
 dynamic_tanh.norm cols=8192 x=bf16 gamma=bf16 beta=bf16 alpha=0.5 | 200 |
+norm moments(x[M,N]) -> sum[N], spread[N] { sum = col_sum(x); spread = col_sum(x * x) - sum * sum } pass=forward cols=1000 x=bf16 | 300 |
+norm moments(x[M,N]) -> sum[N], spread[N] { sum = col_sum(x); spread = col_sum(x * x) - sum * sum } pass=forward cols=4097 x=f16 | 200 |
+norm moments(x[M,N]) -> sum[N], spread[N] { sum = col_sum(x); spread = col_sum(x * x) - sum * sum } pass=forward cols=512 x=f64 | 30 | row_groups=1
+norm moments(x[M,N]) -> sum[N], spread[N] { sum = col_sum(x); spread = col_sum(x * x) - sum * sum } pass=forward cols=300001 x=bf16 | 7 |
+norm each(x[S,M,N], z[S,M,N]) -> each[S,N], all[N] { each = col_sum(x) * col_sum(z); all = col_sum(x) + col_sum(x * z) } pass=forward slices=any cols=1000 x=f16 | 9x70 |
+norm each(x[S,M,N], z[S,M,N]) -> each[S,N], all[N] { each = col_sum(x) * col_sum(z); all = col_sum(x) + col_sum(x * z) } pass=forward slices=any cols=1003 x=f16 | 300x3 |
+norm shared(x[M,N], a[N/8], b[N/8], c[N]) -> y[M,N] { y = x * (a + b + c) } cols=1024 x=bf16 | 200 |
+norm shared(x[S,M,N], a[S,N/8], b[S,N/8]) -> y[S,M,N] { y = x * (a + b) } slices=any cols=1024 x=bf16 | 20x9 |
 CASES
 }
 
