@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "schedule/cuda_features.h"
 
+#include "spec/formula.h"
 #include "support/divide.h"
 #include "support/text.h"
 
@@ -144,9 +145,20 @@ double distance(const CudaFeatures& a, const CudaFeatures& b) {
            alignment_distance(a, b) + tensors_distance(a, b) + slices_distance(a, b);
 }
 
+namespace {
+
+/// Returns what the text of a forward pass tells of a formula's sums over the rows.
+CudaGlance::Sums sums_of_forward(std::string_view spec) {
+    const std::string_view formula = library_formula(text::first_word(spec)).value_or(spec);
+    const auto has = [formula](std::string_view function) { return formula.find(function) != formula.npos; };
+    return has("col_sum") || has("max_abs") ? CudaGlance::Sums::unknown : CudaGlance::Sums::none;
+}
+
+}  // namespace
+
 CudaGlance glance(std::string_view spec) {
     int64_t cols = 0, bytes = 4, widest = 2;
-    bool sums = true, is_mixed = false;
+    bool is_forward = false, sums = true, is_mixed = false;
     const bool is_layer = spec.starts_with("layernorm ") || spec.starts_with("rmsnorm ");
     for (const std::string_view word : text::split(spec.substr(0, spec.find('|')), ' ')) {
         const size_t equals = word.find('=');
@@ -154,15 +166,16 @@ CudaGlance glance(std::string_view spec) {
         const std::string_view key = word.substr(0, equals), value = word.substr(equals + 1);
         const auto names = [value](std::string_view output) { return value.find(output) != value.npos; };
         if (key == "cols") cols = read_cols(value);
-        if (key == "pass") sums = value != "forward";
+        if (key == "pass") is_forward = value == "forward", sums = !is_forward;
         if (key == "out") sums = names("dgamma") || names("dbeta") || names("amax");
         const auto dtype = parse_dtype(value);
         if (key == "x" && dtype) bytes = std::max<int64_t>(size_of(*dtype), 2);
         if (dtype) widest = std::max<int64_t>(size_of(*dtype), widest);
         is_mixed |= dtype && key != "x" && key != "gamma" && key != "beta";
     }
-    using enum CudaGlance::Kind;
-    CudaGlance found{.kind = !is_layer ? formula : sums ? has_sums : has_none};
+    using enum CudaGlance::Sums;
+    CudaGlance found{.is_formula = !is_layer, .sums = sums ? some : none};
+    if (!is_layer) found.sums = is_forward ? sums_of_forward(spec) : unknown;
     if (cols == 0) return found;
     // A matrix of a narrower type makes wider vectors, and so may a formula's groups of columns; its halves make shorter
     // rows, and its first input need not be x.
@@ -176,16 +189,17 @@ CudaGlance glance(std::string_view spec) {
 }
 
 CudaGlance glance(const CudaFeatures& f) {
-    using enum CudaGlance::Kind;
+    using enum CudaGlance::Sums;
     const double vectors = log2_of(f.vectors());
-    return {f.is_formula ? formula : f.reduces ? has_sums : has_none, vectors, vectors};
+    return {f.is_formula, f.reduces ? some : none, vectors, vectors};
 }
 
 double least_distance(const CudaGlance& a, const CudaGlance& b) {
-    const bool has_formula = a.kind == CudaGlance::Kind::formula || b.kind == CudaGlance::Kind::formula;
-    const double kinds = a.kind == b.kind ? 0 : has_formula ? weight.formula : weight.reduces;
+    using enum CudaGlance::Sums;
+    double least = a.is_formula == b.is_formula ? 0 : weight.formula;
+    if (a.sums != b.sums && a.sums != unknown && b.sums != unknown) least += weight.reduces;
     const double between = std::max(a.least_vectors - b.most_vectors, b.least_vectors - a.most_vectors);
-    return kinds + weight.vectors * std::max(between, 0.0);
+    return least + weight.vectors * std::max(between, 0.0);
 }
 
 }  // namespace normjit::schedule

@@ -59,8 +59,9 @@ double distance(const CudaFeatures& a, const CudaFeatures& b);
 
 /// What a quick look at a problem's text tells, in a hundredth of the time that parsing takes.
 struct CudaGlance {
-    enum class Kind { has_sums, has_none, formula };
-    Kind kind = Kind::has_sums;
+    enum class Sums { none, some, unknown };  ///< outputs without rows
+    bool is_formula = false;
+    Sums sums = Sums::unknown;
     double least_vectors = 0, most_vectors = 64;  ///< bounds of the logarithm to base 2 of CudaFeatures::vectors()
 };
 CudaGlance glance(std::string_view spec);
