@@ -17,7 +17,7 @@ constexpr int64_t most_grid = INT32_MAX / 16;
 
 std::string_view name(CudaGrid grid) {
     constexpr std::string_view names[] = {"row_groups", "one_group", "rows", "columns_by_row_groups",
-                                          "columns_by_sums"};
+                                          "columns_by_outputs"};
     return names[static_cast<size_t>(grid)];
 }
 
@@ -32,10 +32,10 @@ CudaLaunch::Blocks CudaLaunch::grid_of(const Geometry& geometry, int64_t rows, c
             return {std::min(rows, blocks), 1};
         case CudaGrid::columns_by_row_groups:
             return {blocks, partition.row_groups};
-        case CudaGrid::columns_by_sums:
+        case CudaGrid::columns_by_outputs:
             break;
     }
-    return {blocks, geometry.column_sums, std::min(partition.reduced_slices, most_z)};
+    return {blocks, geometry.cuda.final_outputs, std::min(partition.reduced_slices, most_z)};
 }
 
 int64_t CudaPath::alignment(DType type) const {

@@ -72,7 +72,8 @@ int64_t CpuGeometry::part_sums_bytes(int64_t element_bytes) const {
 }
 
 int64_t Geometry::partials(int64_t rows, int64_t workspace_bytes) const {
-    const int64_t left = workspace_bytes - partials_at(rows), most = most_partials();
+    const int64_t left = workspace_bytes - partials_at(rows);
+    const int64_t most = cuda.all_slices == 1 ? INT64_MAX : most_partials();
     if (left < 0) return 0;
     return group_bytes == 0 ? most : std::min(most, left / group_bytes);
 }

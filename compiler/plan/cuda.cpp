@@ -171,7 +171,7 @@ CudaPath make_path(const Plan& plan, const CudaPlan& cuda, const PlannedPath& pl
         const bool is_shared = !plan.operands.has_sums_of_runs();
         path.launches.push_back(
             {.entry = is_shared ? kernel_name(plan.spec, "final_reduce") : entry_of(plan, "final_reduce", planned),
-             .grid = CudaGrid::columns_by_sums,
+             .grid = CudaGrid::columns_by_outputs,
              .blocks = has_columns ? divide_up(plan.spec.cols, cuda.final.columns) : 1,
              .threads = static_cast<int>(cuda.final.threads),
              .dependent = cuda.dependents});
@@ -354,12 +354,16 @@ Geometry cuda_geometry(const Plan& plan) {
                       .partial_cols = plan.spec.cols,
                       .group_bytes = plan.cuda().one_group ? 0 : partials * math,
                       .final_cols = plan.cuda().final.columns};
+    geometry.cuda.final_outputs = static_cast<int64_t>(plan.operands.reductions().size());
     // The most rounds in which the row groups take parts of slices. 100 slices on 264 row groups: 2 parts of each leave
     // 64 groups idle in one round; 8 parts of each leave 12 of 1056 places idle in 4 rounds.
     constexpr int64_t most_rounds = 4;
     if (plan.operands.has_sums_per_slice()) geometry.cuda.slice_parts = most_rounds * geometry.row_groups;
     const auto is_finished_apart = [](const ColumnSum& sum) { return sum.per_slice && sum.output < 0; };
-    if (std::ranges::any_of(plan.cuda().sums, is_finished_apart)) geometry.cuda.finishes_slices = 1;
+    if (std::ranges::any_of(plan.cuda().sums, is_finished_apart)) {
+        geometry.cuda.finishes_slices = 1;
+        geometry.cuda.all_slices = plan.operands.has_shared_sums() ? 1 : 0;
+    }
     for (const PlannedPath& planned : plan.cuda().paths) {
         const bool two_pass = planned.schedule.form == CudaForm::two_pass;
         if (two_pass && plan.sweeps.size() > 1)

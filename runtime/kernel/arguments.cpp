@@ -229,8 +229,9 @@ class Checker {
     }
 
     Status check_workspace() {
-        const int64_t rows = arguments_.batch().all_rows();
-        const int64_t needed = geometry_.minimum_workspace(rows);
+        const Batch batch = arguments_.batch();
+        const int64_t rows = batch.all_rows();
+        const int64_t needed = geometry_.minimum_workspace(batch);
         const bool splits = geometry_.is_split(rows, arguments_.workspace_bytes);
         if (needed == 0 && (arguments_.workspace == nullptr || !splits)) return {};
         const auto begin = reinterpret_cast<uintptr_t>(arguments_.workspace);
@@ -240,7 +241,7 @@ class Checker {
         }
         if (arguments_.workspace_bytes < needed) {
             return error("workspace_bytes", "{}; at least {} are needed, {} are best", arguments_.workspace_bytes,
-                         needed, geometry_.preferred_workspace(rows));
+                         needed, geometry_.preferred_workspace(batch));
         }
         const int64_t bytes = geometry_.workspace_used(rows, arguments_.workspace_bytes);
         uintptr_t end;

@@ -59,11 +59,11 @@ Status Kernel::launch(const Arguments& arguments) const {
 }
 
 int64_t Kernel::minimum_workspace(int64_t rows, int64_t slices) const {
-    return impl_->artifact.geometry.minimum_workspace(Batch(rows, slices).all_rows());
+    return impl_->artifact.geometry.minimum_workspace({rows, slices});
 }
 
 int64_t Kernel::preferred_workspace(int64_t rows, int64_t slices) const {
-    return impl_->artifact.geometry.preferred_workspace(Batch(rows, slices).all_rows());
+    return impl_->artifact.geometry.preferred_workspace({rows, slices});
 }
 
 const Artifact& Kernel::artifact() const { return impl_->artifact; }

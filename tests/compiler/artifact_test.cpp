@@ -113,7 +113,7 @@ TEST_CASE("how CUDA launches divide slices") {
 }
 
 TEST_CASE("the grids of CUDA launches") {
-    const Geometry geometry{.row_groups = 8, .column_sums = 2, .group_bytes = 128};
+    const Geometry geometry{.row_groups = 8, .column_sums = 3, .group_bytes = 128, .cuda = {.final_outputs = 2}};
     const auto blocks = [&](CudaGrid grid, int64_t rows, int64_t groups) {
         const CudaLaunch launch{.entry = "k", .grid = grid, .blocks = 100, .cluster = 4};
         const auto [x, y, z] = launch.grid_of(geometry, rows, {.row_groups = groups});
@@ -123,9 +123,9 @@ TEST_CASE("the grids of CUDA launches") {
     CHECK(blocks(CudaGrid::row_groups, 50, 8) == std::pair<int64_t, int64_t>(32, 1));
     CHECK(blocks(CudaGrid::rows, 50, 8) == std::pair<int64_t, int64_t>(50, 1));
     CHECK(blocks(CudaGrid::columns_by_row_groups, 50, 8) == std::pair<int64_t, int64_t>(100, 8));
-    CHECK(blocks(CudaGrid::columns_by_sums, 50, 8) == std::pair<int64_t, int64_t>(100, 2));
+    CHECK(blocks(CudaGrid::columns_by_outputs, 50, 8) == std::pair<int64_t, int64_t>(100, 2));
 
-    const CudaLaunch reduce{.entry = "k", .grid = CudaGrid::columns_by_sums, .blocks = 3};
+    const CudaLaunch reduce{.entry = "k", .grid = CudaGrid::columns_by_outputs, .blocks = 3};
     CHECK(reduce.grid_of(geometry, 50, {.row_groups = 8, .reduced_slices = 100'000}).z == 65535);
     CHECK(reduce.grid_of(geometry, 50, {.row_groups = 8, .reduced_slices = 0}).z == 0);
 

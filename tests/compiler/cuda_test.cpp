@@ -235,6 +235,24 @@ TEST_CASE("rows that start anywhere in a vector") {
     }
 }
 
+TEST_CASE("outputs share sums over the rows, and the final reduce has blocks for each output") {
+    const Spec spec = *parse_spec(
+        "norm f(x[S,M,N]) -> a[S,N], b[N], c[N], d[N], m[] { a = col_sum(x) * col_sum(x * x); b = col_sum(x); c = b * "
+        "2; d = b * 3; "
+        "m = max_abs(x) } pass=forward slices=any cols=512 x=bf16");
+    const plan::Plan plan = plan_of(spec, *parse_target("sm_90"));
+    const plan::CudaPlan& cuda = plan.cuda();
+    REQUIRE(cuda.sums.size() == 3);  // two of each slice, one of all
+    CHECK(std::ranges::count_if(cuda.sums, &plan::ColumnSum::per_slice) == 2);
+    CHECK(std::ranges::count(cuda.sums, -1, &plan::ColumnSum::output) == 3);  // none makes one output alone
+    const Geometry& geometry = plan.geometry;
+    CHECK(geometry.column_sums == 4);
+    const CudaLaunch& reduce = cuda.paths[0].path.launches.back();
+    CHECK(reduce.grid_of(geometry, 100, {.row_groups = 8}).y == 5);
+    CHECK(geometry.minimum_workspace({2, 50}) == 50 * geometry.group_bytes);
+    CHECK(geometry.preferred_workspace({1, 1'000'000}) >= 1'000'000 * geometry.group_bytes);
+}
+
 TEST_CASE("the source names its spec and schedule, and knows no norm") {
     const Spec spec = *parse_spec("rmsnorm cols=512 x=f16 stats=recompute");
     const Target target = *parse_target("sm_90");

@@ -43,7 +43,7 @@ Artifact fake_artifact(const char* spec, const char* schedule, const char* targe
     std::vector<std::string> kernels;
     for (const plan::PlannedPath& planned : plan->cuda().paths) {
         for (const CudaLaunch& launch : planned.path.launches) {
-            if (launch.grid != CudaGrid::columns_by_sums) kernels.push_back(launch.entry);
+            if (launch.grid != CudaGrid::columns_by_outputs) kernels.push_back(launch.entry);
         }
     }
     if (!plan->epilogue.stores.empty()) kernels.push_back(kernel_name(plan->spec, "final_reduce"));

@@ -120,9 +120,11 @@ Problem::Problem(const Case& a_case, const Geometry& geometry, const Layout& lay
             reference::encode(argument.dtype, {from, from + row_elements}, rows(tensor).row(i));
         }
     }
-    const int64_t for_groups = geometry.partials_at(a_case.batch().all_rows()) + layout_.groups * geometry.group_bytes;
+    const int64_t for_groups =
+        std::max(geometry.partials_at(a_case.batch().all_rows()) + layout_.groups * geometry.group_bytes,
+                 geometry.minimum_workspace(a_case.batch()));
     const bool all = layout_.groups >= geometry.row_groups;
-    const int64_t workspace_bytes = all ? geometry.preferred_workspace(a_case.batch().all_rows()) : for_groups;
+    const int64_t workspace_bytes = all ? geometry.preferred_workspace(a_case.batch()) : for_groups;
     const int64_t lines = (workspace_bytes + workspace_alignment - 1) / workspace_alignment;
     workspace_ = GuardedMemory(lines * workspace_alignment, GuardedMemory::Edge::back);
     arguments_.workspace = workspace_.data();

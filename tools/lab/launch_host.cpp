@@ -61,7 +61,7 @@ class Norm {
         NORMJIT_RETURN_IF_ERROR(status_of(normjit_engine_create(&options, &norm.engine_)));
         normjit_spec spec = {};
         spec.size = sizeof spec;
-        const std::string text = fmt::format("rmsnorm rows={} cols={} x=bf16", rows, cols);
+        const std::string text = fmt::format("rmsnorm rows={} cols={} x=bf16 gamma=f32", rows, cols);
         NORMJIT_RETURN_IF_ERROR(status_of(normjit_spec_parse(text.c_str(), &spec)));
         NORMJIT_RETURN_IF_ERROR(status_of(normjit_prepare(norm.engine_, &spec, nullptr, &norm.kernel_)));
         normjit_arguments& a = norm.arguments_;

@@ -146,7 +146,7 @@ std::string summary(const Artifact& artifact, const Times* times) {
         entries.push_back(fmt::format("{} at {}", entry.name, entry.offset));
     }
     const Geometry& geometry = artifact.geometry;
-    const int64_t rows = artifact.spec.all_rows().value_or(0);
+    const Batch batch = artifact.spec.batch().value_or(0);
     std::string text;
     auto add = [&](const char* what, const std::string& value) { text += fmt::format("{:<10}{}\n", what, value); };
     add("spec", to_text(artifact.spec));
@@ -161,8 +161,8 @@ std::string summary(const Artifact& artifact, const Times* times) {
     }
     add("code",
         fmt::format("{} bytes of {}: {}", artifact.code.size(), name(artifact.format), fmt::join(entries, ", ")));
-    add("workspace", fmt::format("{} at least, {} preferred", format_bytes(double(geometry.minimum_workspace(rows))),
-                                 format_bytes(double(geometry.preferred_workspace(rows)))));
+    add("workspace", fmt::format("{} at least, {} preferred", format_bytes(double(geometry.minimum_workspace(batch))),
+                                 format_bytes(double(geometry.preferred_workspace(batch)))));
     if (times) {
         add("compile", fmt::format("{} from spec to code, {} the first time", format_seconds(times->compile.median),
                                    format_seconds(times->first_compile)));
@@ -174,14 +174,14 @@ std::string summary(const Artifact& artifact, const Times* times) {
 }
 
 ordered_json to_json(const Artifact& artifact, const Times* times) {
-    const int64_t rows = artifact.spec.all_rows().value_or(0);
+    const Batch batch = artifact.spec.batch().value_or(0);
     ordered_json json = {{"spec", to_text(artifact.spec)},
                          {"schedule", to_text(artifact.schedule)},
                          {"target", to_text(artifact.target)},
                          {"format", name(artifact.format)},
                          {"code_bytes", artifact.code.size()},
-                         {"minimum_workspace", artifact.geometry.minimum_workspace(rows)},
-                         {"preferred_workspace", artifact.geometry.preferred_workspace(rows)}};
+                         {"minimum_workspace", artifact.geometry.minimum_workspace(batch)},
+                         {"preferred_workspace", artifact.geometry.preferred_workspace(batch)}};
     for (const EntryPoint& entry : artifact.entries) json["entries"][entry.name] = entry.offset;
     if (times) {
         json["first_compile_seconds"] = times->first_compile;

@@ -139,7 +139,7 @@ Status show_spec(const InfoOptions& options) {
     const Schedule& schedule = choice.chosen.schedule;
     NORMJIT_TRY(Artifact artifact, compile(spec, schedule, target));
     const Geometry& geometry = artifact.geometry;
-    const int64_t rows = artifact.spec.all_rows().value_or(0);
+    const Batch batch = artifact.spec.batch().value_or(0);
     if (options.json) {
         ordered_json json = {{"spec", to_text(spec)},
                              {"target", to_text(target)},
@@ -147,8 +147,8 @@ Status show_spec(const InfoOptions& options) {
                              {"schedule", to_text(schedule)},
                              {"tier", name(choice.chosen.tier)},
                              {"reason", choice.chosen.reason},
-                             {"minimum_workspace", geometry.minimum_workspace(rows)},
-                             {"preferred_workspace", geometry.preferred_workspace(rows)},
+                             {"minimum_workspace", geometry.minimum_workspace(batch)},
+                             {"preferred_workspace", geometry.preferred_workspace(batch)},
                              {"code_bytes", artifact.code.size()}};
         json["bytes_moved"] = spec.batch() ? ordered_json(bytes_moved(spec, *spec.batch())) : ordered_json();
         json["bytes_moved_per_row"] = bytes_moved(spec, 1) - bytes_moved(spec, 0);
@@ -163,8 +163,8 @@ Status show_spec(const InfoOptions& options) {
     add("backend", backend_text(backend_of(spec, schedule, target)));
     add("schedule", to_text(schedule));
     add("chosen", fmt::format("{}: {}", name(choice.chosen.tier), choice.chosen.reason));
-    add("workspace", fmt::format("{} at least, {} preferred", format_bytes(double(geometry.minimum_workspace(rows))),
-                                 format_bytes(double(geometry.preferred_workspace(rows)))));
+    add("workspace", fmt::format("{} at least, {} preferred", format_bytes(double(geometry.minimum_workspace(batch))),
+                                 format_bytes(double(geometry.preferred_workspace(batch)))));
     add("moves", moved + ", each tensor read or written once");
     add("code", fmt::format("{} bytes", artifact.code.size()));
     return write_text("", text);

@@ -27,7 +27,7 @@ class Printer : Lines {
         for (const PlannedPath& planned : plan_.cuda().paths) schedule(planned);
         for (const PlannedPath& planned : plan_.cuda().paths) {
             for (const CudaLaunch& launch : planned.path.launches) {
-                if (launch.grid != CudaGrid::columns_by_sums) kernel(planned, launch);
+                if (launch.grid != CudaGrid::columns_by_outputs) kernel(planned, launch);
             }
         }
         final_reduce();
@@ -82,7 +82,7 @@ class Printer : Lines {
                 return "two_pass_rows";
             case CudaGrid::columns_by_row_groups:
                 return "two_pass_columns";
-            case CudaGrid::columns_by_sums:
+            case CudaGrid::columns_by_outputs:
                 break;
         }
         return "final_reduce";
@@ -90,7 +90,7 @@ class Printer : Lines {
 
     void kernel(const PlannedPath& planned, const CudaLaunch& launch) {
         std::string bounds = fmt::format("{}", launch.threads);
-        if (launch.grid != CudaGrid::columns_by_sums) bounds += fmt::format(", {}", planned.schedule.blocks_per_sm);
+        if (launch.grid != CudaGrid::columns_by_outputs) bounds += fmt::format(", {}", planned.schedule.blocks_per_sm);
         line("extern \"C\" __global__ void __launch_bounds__({}) {}(const __grid_constant__ Arguments a) {{", bounds,
              launch.entry);
         line("    normjit::{}<{}>(a);", skeleton(launch.grid), struct_of(planned));

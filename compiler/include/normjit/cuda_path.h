@@ -19,10 +19,10 @@ enum class CudaGrid : uint8_t {
     one_group,              ///< {cluster, 1}, even without rows
     rows,                   ///< {min(rows, blocks), 1}
     columns_by_row_groups,  ///< {blocks, row_groups}
-    columns_by_sums         ///< {blocks, column_sums, reduced slices}, for the final reduce
+    columns_by_outputs      ///< {blocks, final_outputs, reduced slices}, for the final reduce
 };
 inline constexpr CudaGrid all_cuda_grids[] = {CudaGrid::row_groups, CudaGrid::one_group, CudaGrid::rows,
-                                              CudaGrid::columns_by_row_groups, CudaGrid::columns_by_sums};
+                                              CudaGrid::columns_by_row_groups, CudaGrid::columns_by_outputs};
 std::string_view name(CudaGrid grid);
 
 /// How a launch on a GPU divides its rows among row groups.

@@ -2,6 +2,7 @@
 // The numbers of a launch: what its workspace holds, and how its rows are divided.
 #pragma once
 
+#include "normjit/batch.h"
 #include "normjit/operand.h"
 
 #include <algorithm>
@@ -50,6 +51,8 @@ struct CudaGeometry {
     int64_t slice_parts = 0;  ///< with column sums per slice: the most parts that have a partial. Several per row group
                               ///< keep all groups busy
     int64_t finishes_slices = 0;  ///< 1: an output of each slice is made of partials even if one part has all its rows
+    int64_t all_slices = 0;       ///< 1: because of sums over all slices, those partials are of all slices at once
+    int64_t final_outputs = 0;    ///< outputs of the final reduce, each with blocks of its own
     bool operator==(const CudaGeometry&) const = default;
 };
 
@@ -70,10 +73,13 @@ struct Geometry {
     int64_t groups(int64_t rows, int64_t workspace_bytes) const;
     /// Returns how many partials the workspace holds, at most as many as a launch may write.
     int64_t partials(int64_t rows, int64_t workspace_bytes) const;
-    /// Return the bytes for `rows` rows; INT64_MAX if they do not fit 64 bits.
-    int64_t minimum_workspace(int64_t rows) const { return workspace(rows, 1); }
-    int64_t preferred_workspace(int64_t rows) const {
-        return std::max(workspace(rows, most_partials()), cpu.split_rows > 0 ? split_workspace() : 0);
+    /// Return the bytes for a batch; INT64_MAX if they do not fit 64 bits.
+    int64_t minimum_workspace(Batch batch) const {
+        return workspace(batch.all_rows(), cuda.all_slices == 1 ? std::max<int64_t>(batch.slices, 1) : 1);
+    }
+    int64_t preferred_workspace(Batch batch) const {
+        const int64_t best = std::max(workspace(batch.all_rows(), most_partials()), minimum_workspace(batch));
+        return std::max(best, cpu.split_rows > 0 ? split_workspace() : 0);
     }
     int64_t partials_at(int64_t rows) const { return workspace(rows, 0); }
     /// CPU: returns the rows from which `threads` threads are faster than one; INT64_MAX for one thread.

@@ -237,21 +237,17 @@ Status CudaKernel::launch(const LaunchArguments& arguments) const {
     if (slices_are_inner(arguments)) return launch_in_order(with_slices_as_rows(arguments));
     const int64_t most = most_slices(arguments);
     if (arguments.slices <= most) return launch_in_order(arguments);
-    if (operands.has_shared_sums()) {
-        return invalid_argument(
-            fmt::format("launch: slices: {}; with sums over all slices besides outputs [S,N/R] or of several sums, the "
-                        "workspace has room for {}",
-                        arguments.slices, most));
-    }
     Status status;
     for (int64_t first = 0; first < arguments.slices && status.ok(); first += most)
         status = launch_in_order(slices_of(arguments, first, std::min(most, arguments.slices - first)));
     return status;
 }
 
-/// Returns the most slices that one launch takes. Outputs that are made of partials need those of every slice.
+/// Returns the most slices that one launch takes. Outputs that are made of partials need those of every slice; sums over all
+/// slices besides need all of them at once, for which the workspace was checked to have room.
 int64_t CudaKernel::most_slices(const LaunchArguments& arguments) const {
-    if (artifact.geometry.cuda.finishes_slices == 0 || arguments.rows == 0) return INT64_MAX;
+    const CudaGeometry& geometry = artifact.geometry.cuda;
+    if (geometry.finishes_slices == 0 || geometry.all_slices == 1 || arguments.rows == 0) return INT64_MAX;
     return artifact.geometry.partials(arguments.batch().all_rows(), arguments.workspace_bytes);
 }
 
