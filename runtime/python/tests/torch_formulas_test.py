@@ -106,10 +106,18 @@ def test_what_is_not_rowwise_is_refused():
             normjit.torch.rowwise(function)(x)
 
 
-def test_an_input_without_use_has_no_gradient():
+def with_a_value_without_use(x, w):
+    w.exp().mul_(w)
+    return x * 2
+
+
+@pytest.mark.parametrize("function", [lambda x, w: x * 2, with_a_value_without_use])
+def test_an_input_without_use_has_no_gradient(function):
     x, w = drawn(4, 8).requires_grad_(), drawn(8).requires_grad_()
-    normjit.torch.rowwise(lambda x, w: x * 2)(x, w).sum().backward()
+    doubled = normjit.torch.rowwise(function)
+    doubled(x, w).sum().backward()
     assert w.grad is None and torch.equal(x.grad, torch.full_like(x, 2))
+    assert not doubled(x.detach(), w).requires_grad
 
 
 def detached(x):
