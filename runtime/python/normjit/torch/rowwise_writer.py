@@ -222,6 +222,7 @@ class _Writer:
             return nodes.SUMS[target].format(a)
         if target == Aten.logsumexp.default:
             most = self.line(f"detach(row_max({a}))")
+            most = self.line(f"where(-compare(abs({most}), inf), {most}, 0)")  # inf - inf would be NaN
             return f"{most} + log(row_sum(exp({a} - {most})))"
         if target == Aten.linalg_vector_norm.default:
             order = node.args[1]
