@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from normjit._library import InvalidArgument
 from normjit.torch import composition, probes, rowwise_writer
 from normjit.torch.formulas import Norm, call, formula
-from normjit.torch.functional import ALL_TYPES, check_tensor
+from normjit.torch.functional import ALL_TYPES, check_tensor, is_shape
 from normjit.torch.unrounded import Unrounded, in_double
 
 TOLERANCE = 1e-6  # of values and gradients, in the 2-norm
@@ -129,12 +129,9 @@ def _axes(name: str, tensor: torch.Tensor, first_name: str, first: torch.Tensor)
     for each_name, each in ((first_name, first), (name, tensor)):
         if each.is_nested or each.layout is not torch.strided or each.device != first.device:  # a nested tensor has no shape
             check_tensor(each_name, each, first_name, first)
-    if tensor.shape == first.shape:
-        return "M,N"
-    if tensor.shape == first.shape[-1:]:
-        return "N"
-    if tensor.shape == (*first.shape[:-1], 1):
-        return "M"
+    for axes, shape in (("M,N", first.shape), ("N", first.shape[-1:]), ("M", (*first.shape[:-1], 1))):
+        if is_shape(tensor, shape):
+            return axes
     raise InvalidArgument(f"{name}: its shape is {tuple(tensor.shape)}; must be {tuple(first.shape)}, "
                           f"{(first.shape[-1],)} or {(*first.shape[:-1], 1)}")
 
