@@ -43,3 +43,32 @@ def test_exported_programs_have_gradients(make, strict):
     torch.testing.assert_close(exported(x), module(x))
     for got, wanted in zip(gradients(exported, x), gradients(module, x)):
         torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-4)
+
+
+@normjit.torch.rowwise
+def scaled(x, weight):
+    return torch.nn.functional.softmax(x, -1) * weight
+
+
+class Called(torch.nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, *tensors):
+        return self.function(*tensors)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("function, of_samples", [
+    (scaled, False), (normjit.torch.rms_norm, False), (normjit.torch.rms_norm, True),
+    (lambda x, weight: normjit.torch.layer_norm(x, weight, weight.cos()), True)])
+def test_a_number_of_samples_that_is_a_symbol(function, of_samples, strict):
+    """It may be any number, the number of columns too."""
+    samples = torch.export.Dim("samples", min=2, max=64)
+    drawn = lambda count: (torch.randn(count, 5, 8), torch.randn(*[count] * of_samples, 8))  # noqa: E731
+    shapes = (({0: samples}, {0: samples} if of_samples else None),)
+    exported = torch.export.export(Called(function), drawn(3), dynamic_shapes=shapes, strict=strict).module()
+    for count in (2, 8, 13):
+        given = drawn(count)
+        torch.testing.assert_close(exported(*given), function(*given))

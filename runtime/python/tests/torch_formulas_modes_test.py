@@ -240,6 +240,16 @@ def test_checkpoint(reentrant):
     assert_same((y, *(t.grad for t in tensors)), gradients(lambda x, z, w: torchs(x, z, w) * torchs(z, x, w), tensors))
 
 
+@pytest.mark.parametrize("norm", [formula, rowwise])
+def test_compiled_autograd(norm):
+    tensors = leaves(3, 16)
+    wanted = gradients(norm, tensors)
+    y = norm(*tensors)
+    with torch._dynamo.config.patch(compiled_autograd=True):
+        torch.compile(lambda: y.square().sum().backward(), backend="aot_eager")()
+    assert_same((y, *(t.grad for t in tensors)), wanted)
+
+
 def layouts():
     x = leaf(4, 6, 16).detach()
     yield "transposed", x.transpose(0, 1), leaf(4, 6, seed=1).detach().transpose(0, 1).unsqueeze(-1).expand(6, 4, 16)

@@ -106,10 +106,18 @@ def test_what_is_not_rowwise_is_refused():
             normjit.torch.rowwise(function)(x)
 
 
-def test_an_input_without_use_has_no_gradient():
+def with_a_value_without_use(x, w):
+    w.exp().mul_(w)
+    return x * 2
+
+
+@pytest.mark.parametrize("function", [lambda x, w: x * 2, with_a_value_without_use])
+def test_an_input_without_use_has_no_gradient(function):
     x, w = drawn(4, 8).requires_grad_(), drawn(8).requires_grad_()
-    normjit.torch.rowwise(lambda x, w: x * 2)(x, w).sum().backward()
+    doubled = normjit.torch.rowwise(function)
+    doubled(x, w).sum().backward()
     assert w.grad is None and torch.equal(x.grad, torch.full_like(x, 2))
+    assert not doubled(x.detach(), w).requires_grad
 
 
 def detached(x):
@@ -185,10 +193,11 @@ def test_groupnorm(compiled):
         normjit.torch.formula("groupnorm")(x=images.view(3, 4, -1).transpose(0, 1), gamma=torch.ones(4, 8))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 @pytest.mark.parametrize("compiled", [False, True])
-def test_dynamic_tanh_learns_its_scalar(compiled):
+def test_dynamic_tanh_learns_its_scalar(compiled, dtype):
     norm = normjit.torch.formula("norm dyt(x[M,N], alpha[], gamma?[N], beta?[N]) -> y[M,N] { y = tanh(x * alpha) * gamma + beta }")
-    leaves = x, alpha, gamma = drawn(6, 40).requires_grad_(), torch.tensor(0.7).requires_grad_(), drawn(40).requires_grad_()
+    leaves = x, alpha, gamma = drawn(6, 40).requires_grad_(), torch.tensor(0.75).to(dtype).requires_grad_(), drawn(40).requires_grad_()
     call = lambda x, alpha, gamma: norm(x=x, alpha=alpha, gamma=gamma)  # noqa: E731
     y, expected = (torch.compile(call, fullgraph=True) if compiled else call)(*leaves), torch.tanh(x * alpha) * gamma
     torch.testing.assert_close(y, expected)

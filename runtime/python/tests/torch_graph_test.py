@@ -81,19 +81,20 @@ def test_rotations_are_in_the_kernel_of_their_norm():
     assert not {"aten.neg.default", "aten.slice.Tensor", "aten.roll.default"}.intersection(backend.targets())
 
 
-def test_rotations_that_no_kernel_has_stay_as_they_are():
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_rotations_that_no_kernel_has_stay_as_they_are(dynamic):
     def function(m, x):
         return half_rotated(m.linear(x)) + half_rotated(x.sin()).sum((0, 1)) + m.linear(m.layer_norm(x))
 
     model, x = made(function)
     backend = Rewritten("none")
     wanted = results(model, model, x)
-    assert_near(results(torch.compile(model, backend=backend), model, x), wanted, 1e-12)
+    assert_near(results(torch.compile(model, backend=backend, dynamic=dynamic), model, x), wanted, 1e-12)
     plain = backend.targets()
     torch._dynamo.reset()
     backend = Rewritten()
-    assert_near(results(torch.compile(model, backend=backend), model, x), wanted, 1e-12)
-    assert any(each["taken"] for each in normjit.torch.graph_report())
+    assert_near(results(torch.compile(model, backend=backend, dynamic=dynamic), model, x), wanted, 1e-12)
+    assert len(normjit.torch.graph_report()) == 2 and all(each["taken"] for each in normjit.torch.graph_report())
     assert "aten.roll.default" not in backend.targets()
     assert 0 < backend.targets().count("aten.slice_scatter.default") <= plain.count("aten.slice_scatter.default")
 

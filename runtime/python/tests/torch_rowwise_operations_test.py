@@ -92,3 +92,13 @@ def test_infinite_numbers():
     x = torch.tensor([[-torch.inf, 1.0, -2.0, torch.inf]])
     for function in (functional.relu, functional.leaky_relu):
         torch.testing.assert_close(rowwise(lambda x, f=function: f(x))(x), function(x))
+
+
+def log_of_sums(x):
+    return torch.logsumexp(x, -1, keepdim=True).expand_as(x)
+
+
+@pytest.mark.parametrize("call", [lambda f: f, torch.vmap])
+def test_infinite_numbers_in_logsumexp(call):
+    x = torch.tensor([[1.0, -torch.inf], [-torch.inf, -torch.inf], [torch.inf, 1.0], [torch.inf, -torch.inf], [torch.nan, 1.0]])
+    torch.testing.assert_close(call(rowwise(log_of_sums))(x), log_of_sums(x), equal_nan=True)

@@ -3,7 +3,10 @@
 """What rowwise() accepts and refuses: arguments, traces and gradients. Values and modes are in
 torch_formulas_test.py."""
 import concurrent.futures
+import copy
+import functools
 import math
+import pickle
 
 import normjit
 import pytest
@@ -42,6 +45,14 @@ def scaled(x, w=None, *, bias=None, by=1.0):
     ((), dict(bias=ones(8), by=3.0, x=ones(3, 8))), ((ones(3, 8), None), dict(bias=ones(3, 1)))])
 def test_the_first_tensor_is_that_of_the_first_parameter(arguments, named):
     assert torch.equal(rowwise(scaled)(*arguments, **named), scaled(*arguments, **named))
+
+
+def test_what_can_be_called():
+    doubled = rowwise(functools.partial(scaled, by=2.0))
+    for function in (doubled, pickle.loads(pickle.dumps(doubled)), copy.deepcopy(doubled)):
+        assert torch.equal(function(ones()), ones() * 2)
+    with pytest.raises(normjit.InvalidArgument, match="sigmoid does not tell its parameters; give a Python function"):
+        rowwise(torch.sigmoid)
 
 
 def positional_only(x, /, w):
@@ -164,6 +175,8 @@ def test_tensors_that_are_no_rows_of_numbers_are_refused():
     for dtype in (torch.bool, torch.int32, torch.float8_e4m3fn, torch.complex64):
         with pytest.raises(normjit.InvalidArgument, match=f"mask: its type is {dtype}; must be a floating-point type of torch.float32"):
             rowwise(lambda x, mask: x * mask)(ones(), ones().to(dtype))
+    with pytest.raises(normjit.InvalidArgument, match="^w: is on meta; x is on cpu"):
+        rowwise(scaled)(ones(), NO_DATA)
     nested = torch.nested.nested_tensor([ones(2, 8), ones(3, 8)], layout=torch.jagged)
     for layout in (nested, ones().to_sparse()):
         with pytest.raises(normjit.InvalidArgument, match="is a nested tensor; give its values|must be torch.strided"):

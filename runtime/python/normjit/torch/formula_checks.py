@@ -10,7 +10,7 @@ import torch
 import normjit
 from normjit._library import InvalidArgument
 from normjit.formulas import check_run
-from normjit.torch.functional import check_tensor
+from normjit.torch.functional import check_tensor, is_shape
 
 DType = Optional[torch.dtype]
 
@@ -82,7 +82,7 @@ def check(norm: normjit.Formula, tensors: Mapping[str, Any], numbers: Mapping[st
         if norm.run(name) in numbers:
             check_run(norm.run(name), numbers[norm.run(name)], like.shape[-1], matrix)
         allowed = shapes_of(axes, like.shape, _run_of(norm.run(name), tensor, like, numbers))
-        if not any(_is_shape(tensor, shape) for shape in allowed):
+        if not any(is_shape(tensor, shape) for shape in allowed):
             raise InvalidArgument(f"{name}: its shape is {tuple(tensor.shape)}; must be "
                                   f"{' or '.join(str(tuple(shape)) for shape in allowed)}")
 
@@ -98,7 +98,3 @@ def _run_of(run: str, tensor: torch.Tensor, like: torch.Tensor, numbers: Mapping
 def _given_run(run: str, numbers: Mapping[str, Any]) -> int:
     """Returns how many columns share an element by the text of a run and the numbers; 1 if they do not tell."""
     return max(int(run if run.isdigit() else numbers.get(run, 1)), 1)
-
-
-def _is_shape(tensor: torch.Tensor, shape: tuple[int, ...]) -> bool:
-    return tensor.dim() == len(shape) and all(size == other for size, other in zip(tensor.shape, shape))

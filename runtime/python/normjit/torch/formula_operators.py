@@ -11,7 +11,7 @@ import torch
 
 import normjit
 from normjit.torch import _kernels, composition
-from normjit.torch.formula_checks import DType, axes_of, check, like_of, made_of
+from normjit.torch.formula_checks import DType, axes_of, check, like_of, made_of, wide_of
 from normjit.torch.functional import PLAIN, beside, is_looked_into, no_view
 
 Tensors = list[torch.Tensor]
@@ -71,14 +71,16 @@ def backward(text: str, names: Strings, tensors: Tensors, numbers: Strings, valu
 
 def _in_rows(norm: normjit.Formula, given: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Returns tensors in the form that kernels take: with all rows in one dimension, and in a type that may be mixed
-    with the first matrix's. A tensor is copied if no single stride describes its rows, or if it is a lazy negation."""
+    with the first matrix's; a single number in the type of the arithmetic. A tensor is copied if no single stride describes its rows, or if it is a lazy negation."""
     like = like_of(norm, given)
     cols, slices = like.shape[-1], like.shape[0]
     wanted = {"M,N": (-1, cols), "M": (-1,), "N": (-1,), "S,M,N": (slices, -1, cols), "S,M": (slices, -1),
               "S,N": (slices, -1), "shared": (-1, cols), "": ()}
     rows = {}
     for name, tensor in given.items():
-        made = beside(like, tensor.detach().resolve_neg()).reshape(wanted[axes_of(norm, _origin(norm, name))])
+        axes = axes_of(norm, _origin(norm, name))
+        made = beside(like, tensor.detach().resolve_neg()).reshape(wanted[axes])
+        made = made if axes else made.to(wide_of(like))
         rows[name] = made if made.dim() == 0 or made.stride(-1) == 1 or made.shape[-1] <= 1 else made.contiguous()
     return rows
 
@@ -178,7 +180,7 @@ def _gradients(ctx: Any, of_tensors: list[torch.Tensor | None]) -> tuple[Any, ..
 
 def is_eager(tensors: Sequence[torch.Tensor | None]) -> bool:
     """True if kernels can be called for tensors without torch's dispatcher, which takes as long as a small kernel."""
-    if is_looked_into():
+    if torch.compiler.is_compiling() or is_looked_into():
         return False
     return all(each is None or (type(each) in PLAIN and each.device.type in ("cpu", "cuda")
                                 and not torch._C._functorch.is_legacy_batchedtensor(each)) for each in tensors)

@@ -110,9 +110,9 @@ def _apply(norm, x, weight, bias, eps, weight_offset, residual, main_grad):
     check_finite("eps", eps, least=0)
     check_finite("weight_offset", weight_offset)
     row = x.shape[-1:]
-    if weight is not None and weight.shape != row:
+    if weight is not None and not is_shape(weight, row):
         _check_samples("weight", weight, x)
-    if bias is not None and bias.shape != row:
+    if bias is not None and not is_shape(bias, row):
         _check_samples("bias", bias, x)
     weight, bias = _with_rows_alike(weight, bias, x)
     if not main_grad:
@@ -138,6 +138,12 @@ def check_tensor(name, t, first_name, first):
         raise InvalidArgument(f"{name}: its layout is {t.layout}; must be torch.strided: give to_dense()")
     if t.device != first.device:
         raise InvalidArgument(f"{name}: is on {t.device}; {first_name} is on {first.device}")
+
+
+def is_shape(tensor, shape):
+    """True if a tensor has this shape. Does not compare the first sizes of shapes of different lengths, as != does: an
+    exported program would be bound to what that finds."""
+    return tensor.dim() == len(shape) and tensor.shape == shape
 
 
 def _check_types(x, weight, bias, residual):

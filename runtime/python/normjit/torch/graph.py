@@ -189,6 +189,7 @@ class _Rewriter:
                 is_changed = True
         if is_changed:
             rotations.restore()
+            _sort(self.graph)  # what is restored may read sizes that were computed later
             self.graph.lint()
         return is_changed
 

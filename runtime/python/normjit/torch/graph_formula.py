@@ -101,8 +101,10 @@ def written(region: Region) -> Written:
     if not outputs:
         raise InvalidArgument("nothing of it is used")
     for node in outputs:
-        if node.target in nodes.EXTREMES and not _is_given(region, node.args[0]):  # type: ignore[arg-type]
+        if node.target in nodes.EXTREMES and not _is_saved(region, node.args[0]):  # type: ignore[arg-type]
             raise Unsaid(node, "a maximum of computed values, which others may look for among theirs")
+        if _given(region, node) is None and _meets_an_equal(region, node):
+            raise Unsaid(node, "others look for elements that are equal, to the last bit, to what is computed from it")
     layouts = [f"{_layout(region, node, inputs)}:{_type(node)}" for node in outputs]
     header: list[str] = []
     types: list[str] = []
@@ -133,11 +135,34 @@ def written(region: Region) -> Written:
     return Written(spec, " ".join(layouts), inputs, outputs)
 
 
-def _is_given(region: Region, node: Node) -> bool:
-    """True for an input, for a view of one, and for an input cast to a larger type."""
+def _given(region: Region, node: Node) -> Node | None:
+    """Returns the input that a node is, or is a view of, or is cast from to a larger type; None if it is computed."""
     while node in region and kind_of(node) in ("view", "cast") and stays_outside(region, node):
         node = node.args[0]  # type: ignore[assignment]
-    return node not in region
+    return None if node in region else node
+
+
+def _is_saved(region: Region, node: Node) -> bool:
+    """True for an input, or a view or cast of one, that neither another region nor a backward pass computes."""
+    source = _given(region, node)
+    while source is not None and kind_of(source) == "view":
+        source = source.args[0]  # type: ignore[assignment]
+    return source is not None and not nodes.is_computed_again(source)
+
+
+def _meets_an_equal(region: Region, node: Node) -> bool:
+    """True if users outside a region look for equal numbers among what they compute from a node. The numbers of another
+    graph may differ in the last bit, if only one of the two has them from a formula's kernel."""
+    waiting, seen = [node], {node}
+    for each in waiting:  # grows
+        for user in each.users:
+            if user in seen or (user in region and not stays_outside(region, user)):
+                continue
+            if user.target is nodes.Aten.eq.Tensor or nodes.is_looked_for(user):
+                return True
+            seen.add(user)
+            waiting += [user] if nodes.is_computed_again(user) else []
+    return False
 
 
 def replace(graph: torch.fx.Graph, region: Region, by: Written) -> None:

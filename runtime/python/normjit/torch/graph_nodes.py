@@ -33,6 +33,7 @@ VIEWS = (Aten.view.default, Aten.reshape.default, Aten._unsafe_view.default, Ate
 SUMS = {Aten.mean.dim: "row_mean({0})", Aten.sum.dim_IntList: "row_sum({0})", Aten.amax.default: "row_max({0})",
         Aten.amin.default: "-row_max(-{0})"}
 EXTREMES = (Aten.amax.default, Aten.amin.default)
+LOOKED_FOR = (*EXTREMES, Aten.max.default, Aten.min.default)  # by the backward pass, among what they were computed from
 STATISTICS = (Aten.var_mean.correction, Aten.var.correction)
 FULL, ROW, COLUMN, SCALAR = "M,N", "M", "N", ""
 PER_SLICE, SHARED = "S,N", "shared"  # if there are slices: [S,N], and [M,N] that all slices share
@@ -85,6 +86,26 @@ def kind_of(node: Node) -> str | None:
         if node.target in targets:
             return kind
     return "pointwise" if pattern_of(node) is not None else None
+
+
+def is_looked_for(node: Node) -> bool:
+    """True if a graph may look for the elements of another value that are equal to this one: if it is an extreme that a
+    backward pass gets. Its gradient is that of the elements that are equal to it, and the backward pass may compute these
+    again."""
+    waiting = [node] if is_kind(node, LOOKED_FOR) else []
+    for each in waiting:  # grows by views and casts
+        if any(user.op == "output" for user in each.users):
+            return True
+        waiting += [user for user in each.users if kind_of(user) in ("view", "cast")]
+    return False
+
+
+def is_computed_again(node: Node) -> bool:
+    """True if a backward pass may compute a node again rather than save its value: matrix products are saved."""
+    target: Any = node.target
+    if node.op != "call_function" or not isinstance(target, torch._ops.OpOverload):
+        return kind_of(node) == "item"
+    return kind_of(node) is not None or torch.Tag.pointwise in target.tags or target.is_view or target is Aten.cat.default
 
 
 def pattern_of(node: Node) -> str | None:

@@ -78,7 +78,7 @@ class Rotations:
     def _rewritten(self, rolled: Rolled) -> Node:
         made: dict[Node, Node] = {rolled.of: rolled.roll.args[0]}  # type: ignore[dict-item]
         for each in rolled.operations:
-            args, kwargs = torch.fx.node.map_arg((each.args, each.kwargs), lambda node: made[node])
+            args, kwargs = torch.fx.node.map_arg((each.args, each.kwargs), lambda node: made.get(node, node))
             made[each.node] = self.graph.call_function(each.target, args, kwargs)
             made[each.node].meta.update(each.meta)
         return made[rolled.operations[-1].node]
@@ -125,11 +125,11 @@ class Rotations:
 
 
 def _operations(node: Node, of: Node) -> list[Operation]:
-    """Returns the operations that compute a node from another one, in order."""
+    """Returns the operations that compute a node from another one, in order. Sizes that they read stay in the graph."""
     found: dict[Node, Operation] = {}
 
     def visit(each: Node) -> None:
-        if each is not of and each not in found:
+        if each is not of and each not in found and value(each) is not None:
             for operand in each.all_input_nodes:
                 visit(operand)
             found[each] = Operation(each, each.target, each.args, dict(each.kwargs), dict(each.meta))
@@ -200,9 +200,9 @@ def _placed(node: Any) -> tuple[bool, Half] | None:
 
 
 def _erase(graph: torch.fx.Graph, node: Node, until: Node) -> None:
-    """Erases a node without users, and the nodes that only it used, as far as the node `until`."""
+    """Erases a node without users, and the tensors that only it used, as far as the node `until`."""
     operands = [each for each in node.all_input_nodes if each is not until]
     graph.erase_node(node)
     for each in operands:
-        if not each.users and each.op == "call_function":
+        if not each.users and each.op == "call_function" and value(each) is not None:
             _erase(graph, each, until)

@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from normjit._library import InvalidArgument
 from normjit.torch import composition, probes, rowwise_writer
 from normjit.torch.formulas import Norm, call, formula
-from normjit.torch.functional import ALL_TYPES, check_tensor
+from normjit.torch.functional import ALL_TYPES, check_tensor, is_shape
 from normjit.torch.unrounded import Unrounded, in_double
 
 TOLERANCE = 1e-6  # of values and gradients, in the 2-norm
@@ -55,7 +55,11 @@ class _Rowwise:
     def __init__(self, function: Callable[..., Any]) -> None:
         functools.update_wrapper(self, function)
         self.__wrapped__ = function
-        parameters = inspect.signature(function).parameters.values()
+        try:
+            parameters = inspect.signature(function).parameters.values()
+        except ValueError:  # such as torch.sigmoid
+            raise InvalidArgument(f"rowwise: {_shown(function)} does not tell its parameters; give a Python function that "
+                                  "calls it") from None
         self._parameters = [each.name for each in parameters]
         for each in parameters:
             if each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD):
@@ -68,11 +72,12 @@ class _Rowwise:
 
     def __reduce__(self) -> Any:
         function = self.__wrapped__
-        named: Any = sys.modules.get(function.__module__)
-        for name in function.__qualname__.split("."):
+        named: Any = sys.modules.get(getattr(function, "__module__", ""))
+        path = getattr(function, "__qualname__", "")  # which objects that can be called lack, such as partial()
+        for name in path.split("."):
             named = getattr(named, name, None)
         if named is self:  # a decorated function: as functions are pickled
-            return function.__qualname__
+            return path
         return rowwise, (function,)
 
     def __deepcopy__(self, memo: Any) -> _Rowwise:
@@ -92,7 +97,7 @@ class _Rowwise:
         first = next(iter(given.values()))
         if first.dim() == 0:
             raise InvalidArgument(f"{next(iter(given))}: has no dimensions; the last must be that of a row")
-        kinds = tuple((name, _axes(name, value, first), value.dtype, value.dim()) for name, value in given.items())
+        kinds = tuple((name, _axes(name, value, next(iter(given)), first), value.dtype, value.dim()) for name, value in given.items())
         others = tuple((name, _constant(value)) for name, value in bound.items() if name not in given)
         dtype, inputs, text = _plan(self, kinds, others, _constant(first.shape[-1])).split(" ", 2)
         tensors = list(given.values())
@@ -120,16 +125,13 @@ def _shown(function: Callable[..., Any]) -> str:
     return getattr(function, "__name__", repr(function))
 
 
-def _axes(name: str, tensor: torch.Tensor, first: torch.Tensor) -> str:
-    for each in (tensor, first):
-        if each.is_nested or each.layout is not torch.strided:  # a nested tensor has no shape
-            check_tensor(name, each, name, each)
-    if tensor.shape == first.shape:
-        return "M,N"
-    if tensor.shape == first.shape[-1:]:
-        return "N"
-    if tensor.shape == (*first.shape[:-1], 1):
-        return "M"
+def _axes(name: str, tensor: torch.Tensor, first_name: str, first: torch.Tensor) -> str:
+    for each_name, each in ((first_name, first), (name, tensor)):
+        if each.is_nested or each.layout is not torch.strided or each.device != first.device:  # a nested tensor has no shape
+            check_tensor(each_name, each, first_name, first)
+    for axes, shape in (("M,N", first.shape), ("N", first.shape[-1:]), ("M", (*first.shape[:-1], 1))):
+        if is_shape(tensor, shape):
+            return axes
     raise InvalidArgument(f"{name}: its shape is {tuple(tensor.shape)}; must be {tuple(first.shape)}, "
                           f"{(first.shape[-1],)} or {(*first.shape[:-1], 1)}")
 

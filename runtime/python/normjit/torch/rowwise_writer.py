@@ -36,8 +36,8 @@ def written(name: str, graph: torch.fx.GraphModule, inputs: Mapping[str, str], s
             if not isinstance(result, torch.fx.Node) or writer.axes(result) != "M,N":
                 first = next(iter(inputs)).rpartition("_")[0]
                 raise InvalidArgument(f"{name}: its result must be one tensor of the shape of {first}")
-            body = "; ".join([*writer.lines, f"y = {writer.values[result]} * 1"])
-            used = set(re.findall(r"\w+", body))
+            lines, used = writer.needed_for(f"y = {writer.values[result]} * 1")
+            body = "; ".join(lines)
             declared = ", ".join(f"{each}[{axes}]" for each, axes in inputs.items() if each in used)
             return f"norm rowwise_{letters(name)}({declared}) -> y[M,N] {{ {body} }}", result.meta["val"].dtype
         else:
@@ -222,6 +222,7 @@ class _Writer:
             return nodes.SUMS[target].format(a)
         if target == Aten.logsumexp.default:
             most = self.line(f"detach(row_max({a}))")
+            most = self.line(f"where(-compare(abs({most}), inf), {most}, 0)")  # inf - inf would be NaN
             return f"{most} + log(row_sum(exp({a} - {most})))"
         if target == Aten.linalg_vector_norm.default:
             order = node.args[1]
@@ -307,6 +308,15 @@ class _Writer:
     def matrix(self) -> str:
         """Returns the name of the first input, which is a matrix."""
         return next(iter(self.values.values()))
+
+    def needed_for(self, result: str) -> tuple[list[str], set[str]]:
+        """Returns the line of the result, preceded by those that it is computed from, and the names in them."""
+        lines, used = [result], set(re.findall(r"\w+", result))
+        for line in reversed(self.lines):
+            if line.partition(" ")[0] in used:
+                lines.insert(0, line)
+                used.update(re.findall(r"\w+", line))
+        return lines, used
 
     def line(self, text: str) -> str:
         """Writes a value, and returns its name."""
