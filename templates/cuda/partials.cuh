@@ -130,15 +130,15 @@ NORMJIT_DEVICE PartialRow<typename P::Math> partial_row(const K& k, int s, uint3
     return {(Math*)k.a.partials + (int64(s) * rows_of_partials<P>(k.a) + row) * P::cols};
 }
 
-// Writes the sums over all rows.
+// Writes the sums over all rows of a row group, whose lanes hold the columns as in part `part`, of the slice it is at.
 template <class P, class K>
-NORMJIT_DEVICE void write_partials(const K& k, int group) {
+NORMJIT_DEVICE void write_partials(const K& k, int group, int part) {
     unroll<0, K::column_sums>([&](auto s) {
         if constexpr (P::sums_per_slice >> s.value & 1) return;
         if constexpr (P::one_group)
-            write_sums<P, s.value>(k, group, OutputRow<P, P::sum_outputs[s.value]>{k.a, 0});
+            write_sums<P, s.value>(k, part, OutputRow<P, P::sum_outputs[s.value]>{k.a, 0});
         else
-            write_sums<P, s.value>(k, group, partial_row<P>(k, s.value, group));
+            write_sums<P, s.value>(k, part, partial_row<P>(k, s.value, group));
     });
 }
 

@@ -102,11 +102,12 @@ __device__ __forceinline__ void RowKernel<P>::run_staged() {
     if constexpr (P::per_slice) rows_done += rows_mine;
 }
 
-// Processes parts of slices, one after the other. Sums per slice start anew with each part; sums over all slices start
-// with the first part.
+// Processes parts of slices, one after the other, and returns the last one. Sums per slice start anew with each part; sums
+// over all slices start with the first part.
 template <class P>
-NORMJIT_DEVICE void run_pieces(RowKernel<P>& kernel, int group) {
+NORMJIT_DEVICE int run_pieces(RowKernel<P>& kernel, int group) {
     using K = RowKernel<P>;
+    int part = 0;
     for (uint32 piece = group; piece < kernel.a.pieces; piece += kernel.a.row_groups) {
         kernel.slice = piece / kernel.a.parts;
         unroll<0, K::column_sums>([&](auto s) {
@@ -116,11 +117,13 @@ NORMJIT_DEVICE void run_pieces(RowKernel<P>& kernel, int group) {
 #pragma unroll
                 for (int e = 0; e < K::width; e++) kernel.sums[s.value][v][e] = 0;
         });
-        kernel.run(int(piece % kernel.a.parts));
+        part = int(piece % kernel.a.parts);
+        kernel.run(part);
         if constexpr (K::column_sums > 0) write_piece_sums<P>(kernel, piece);
         __syncthreads();  // the next piece reuses the stages of all teams, and their columns
         if constexpr (K::bulk && K::L::merges) fence_async_copies();
     }
+    return part;
 }
 
 template <class P>
@@ -143,16 +146,17 @@ NORMJIT_DEVICE void row_kernel(const Arguments& a) {
     if constexpr (P::cluster > 1) cluster_arrive();
     if constexpr (L::stage_barriers > 0) __syncthreads();
 
+    int part = group;
     if constexpr (P::per_slice) {
         if constexpr (P::cluster > 1) cluster_wait();
-        run_pieces<P>(kernel, group);
+        part = run_pieces<P>(kernel, group);
     } else if (!P::one_group || a.rows > 0) {
         kernel.run(group);
     } else {
         kernel.start(group);
         if constexpr (P::cluster > 1) cluster_wait();
     }
-    if constexpr (K::column_sums > 0) write_partials<P>(kernel, group);
+    if constexpr (K::column_sums > 0) write_partials<P>(kernel, group, part);
     if constexpr (K::scalars > 0)
         write_scalars<P, L::threads>(a, shared + L::scalars_at, kernel.largest, group, rank, P::cluster);
     if constexpr (P::cluster > 1) cluster_sync();  // others can still write to a block's shared memory

@@ -6,12 +6,30 @@
 using namespace normjit;
 using namespace normjit::test;
 
+namespace {
+
+/// Draws a problem of few rows for each slice, which start anywhere in a vector, with sums of each slice and sums of all.
+Case few_rows_case(Random& random) {
+    const auto rows = random.between(1, 4), slices = random.between(1, 40), cols = 2 * random.between(20, 700) + 1;
+    const Spec spec =
+        *parse_spec("layernorm slices=" + random.pick({std::string("any"), std::to_string(slices)}) +
+                    " cols=" + std::to_string(cols) + random.pick({" x=f16", " x=bf16", " x=f32"}) +
+                    random.pick({" per_slice=gamma", " per_slice=beta", " per_slice=gamma accumulate=dbeta"}));
+    return random_case_of(random, spec, {rows, slices});
+}
+
+}  // namespace
+
 TEST_CASE("gradients of random problems agree with the reference, and nothing else is written") {
     check_cases(2500, random_case, check_against_reference);
 }
 
 TEST_CASE("very long rows and very many rows are right") {
     check_cases(40, random_extreme_case, check_against_reference);
+}
+
+TEST_CASE("sums of each slice and of all are right with few rows that start anywhere") {
+    check_cases(150, few_rows_case, check_against_reference);
 }
 
 TEST_CASE("every legal schedule gives gradients that agree with the reference") {

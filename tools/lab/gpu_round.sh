@@ -116,6 +116,8 @@ layernorm slices=any cols=1152 x=bf16 per_slice=gamma | 700x3 |
 rmsnorm slices=any cols=128 x=bf16 accumulate=dgamma | 300x16 |
 rmsnorm slices=any cols=128 x=bf16 per_slice=gamma accumulate=dgamma | 16x300 |
 layernorm slices=any cols=1003 x=f16 per_slice=beta source=y | 20x40 |
+layernorm slices=any cols=1003 x=f16 per_slice=gamma | 40x3 |
+layernorm slices=any cols=245 x=bf16 per_slice=beta | 2x1 |
 layernorm slices=any cols=16384 x=bf16 per_slice=gamma,beta | 5x40 | staging=async
 rmsnorm slices=any cols=33 x=f16 | 60x9 |
 layernorm slices=any cols=300001 x=bf16 per_slice=gamma,beta | 3x3 |
