@@ -182,10 +182,12 @@ class Differentiation {
     }
 
     /// Divides the adjoint of a row's maximum equally among all elements that reach it. It is divided by a row mean,
-    /// not a row sum, because the adjoint of an [M] value is kept divided by N.
+    /// not a row sum, because the adjoint of an [M] value is kept divided by N. A saved maximum may differ from all
+    /// elements by its rounding, so it is found again.
     Status propagate_largest(ValueId id, const Sum& adjoint) {
         const ValueId a = forward_[id].operands[0];
-        const Expr is_largest = builder_.apply(Op::compare, {&builder_, a}, {&builder_, id}) + 1.0;
+        const Expr largest = kept_.contains(id) ? builder_.apply(Op::row_max, {&builder_, a}) : Expr{&builder_, id};
+        const Expr is_largest = builder_.apply(Op::compare, {&builder_, a}, largest) + 1.0;
         NORMJIT_TRY(const Sum share, writer_.row_mean(of_value(is_largest.id)));
         return add(a, adjoint * of_value(is_largest.id) * power(*share.begin(), -1));
     }

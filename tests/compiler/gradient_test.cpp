@@ -96,6 +96,15 @@ Matrix neighbours_of(const Matrix& a) {
     return result;
 }
 
+Matrix largest_of_rows(const Matrix& a) {
+    Matrix result{};
+    for (size_t i = 0; i < result.size(); ++i) {
+        const auto row = a.begin() + static_cast<std::ptrdiff_t>(i / N * N);
+        result[i] = *std::max_element(row, row + N);
+    }
+    return result;
+}
+
 std::vector<Matrix> evaluate(const ir::Function& function, const Inputs& inputs) {
     std::vector<Matrix> values;
     for (const ir::Value& value : function.values) {
@@ -109,6 +118,8 @@ std::vector<Matrix> evaluate(const ir::Function& function, const Inputs& inputs)
             const Matrix& b = value.operand_count() == 2 ? values[static_cast<size_t>(value.operands[1])] : a;
             if (value.op == Op::neighbour) {
                 result = neighbours_of(a);
+            } else if (value.op == Op::row_max) {
+                result = largest_of_rows(a);
             } else if (value.op == Op::row_mean || value.op == Op::col_sum) {
                 result = sum_over(a, value.op == Op::col_sum);
                 for (double& sum : result) sum /= value.op == Op::row_mean ? N : 1;
@@ -367,6 +378,20 @@ TEST_CASE("what is saved is read, and differentiated as what it was computed fro
     CHECK(text.find("xhat = x * rstd\n") != text.npos);
     CHECK(text.find("c1   = row_mean(dy * xhat)\n") != text.npos);
     CHECK(text.find("dx   = rstd * (dy - xhat * c1)\n") != text.npos);
+}
+
+TEST_CASE("a saved largest of a row that was rounded sends its gradient to the element that it was") {
+    ir::Builder b(frontend::declare(spec_of_inputs()));
+    const Expr saved = b.input(Tensor::rstd), dy = b.input(Tensor::dy), h = x(b), largest = b.apply(Op::row_max, h);
+    const auto dx = gradient::differentiate(b, std::array{Given{h * largest, dy}}, std::array{h},
+                                            std::array{Given{largest, saved}});
+    REQUIRE(dx.ok());
+    Inputs data;
+    for (size_t i = 0; i < M * N; ++i) data[Tensor::x][i] = static_cast<double>(i);
+    data[Tensor::rstd].fill(20), data[Tensor::dy].fill(1);
+    const std::vector<Matrix> derived = evaluate(b.function(), data);
+    for (const size_t i : {0, 1, 2}) CHECK(derived[static_cast<size_t>(dx->front().id)][i] == 20);
+    CHECK(derived[static_cast<size_t>(dx->front().id)][3] == 20 + (0 + 1 + 2 + 3));
 }
 
 TEST_CASE("what has no derivative is refused") {

@@ -72,6 +72,17 @@ Case crowded_case(Random& random) {
     return random_case_of(random, *spec, random_batch(random, *spec));
 }
 
+/// Draws a formula with a value of [N] that is wanted for its shape alone, beside column sums that take most registers.
+Case shapes_case(Random& random) {
+    const std::string of = random.pick({"tanh(h)", "gelu(h) * 2", "exp(-h) + h"});
+    const auto spec = parse_spec("norm shapes(x[M,N], h[N]) -> y[M,N], a[N], b[N], c[N] { y = x + x * (" + of +
+                                 ") ^ 0 - h / (abs(h) + 0.5); a = col_sum(x); b = col_sum(y * x * x) - "
+                                 "col_sum(x * 2); c = col_sum(abs(y) * x) } pass=forward cols=" +
+                                 std::to_string(random.between(1, 400)) + random.pick({" x=f32 h=f32", " x=f64"}));
+    REQUIRE_MESSAGE(spec.ok(), spec.status().message());
+    return random_case_of(random, *spec, random_batch(random, *spec));
+}
+
 /// Draws the gradient of a formula through the largest element of each row, for expressions that different sweeps might
 /// compute with different bits.
 Case largest_case(Random& random) {
@@ -121,6 +132,10 @@ Case sums_case(Random& random) {
 
 TEST_CASE("outputs that share sums over the rows, or need several, are each their own") {
     check_cases(150, sums_case, check_against_reference);
+}
+
+TEST_CASE("a value that is wanted for its shape alone takes no register") {
+    check_cases(100, shapes_case, check_against_reference);
 }
 
 TEST_CASE("the gradient of a row's largest reaches the element that it is") {

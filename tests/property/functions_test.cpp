@@ -46,6 +46,15 @@ Real round_e8m0(Real x) {
     return power < size ? 2 * power : power;
 }
 
+/// Rounds the nearest f32 to `digits` binary digits and a multiple of 2^least; beyond `largest` to infinity.
+Real rounded(Real x, int digits, int least, Real largest) {
+    const Real number = static_cast<float>(x);
+    if (number == 0 || !std::isfinite(number)) return number;
+    const Real step = std::ldexp(1.0L, std::max(std::ilogb(number) - digits + 1, least));
+    const Real nearest = std::nearbyint(number / step) * step;
+    return std::fabs(nearest) > largest ? std::copysign(std::numeric_limits<Real>::infinity(), nearest) : nearest;
+}
+
 const Function functions[] = {
     {"abs(x)", [](Real x) { return std::fabs(x); }, 0},
     {"sqrt(x)", [](Real x) { return std::sqrt(x); }, 0.5},
@@ -55,6 +64,8 @@ const Function functions[] = {
     {"min(x, abs(x))", [](Real x) { return x; }, 0},
     {"max(abs(x), x)", [](Real x) { return std::fabs(x); }, 0},
     {"compare(x, 1.5)", [](Real x) { return compare(x, 1.5L); }, 0},
+    {"round_bf16(x)", [](Real x) { return rounded(x, 8, -133, 0x1.fep127L); }, 0},
+    {"round_f16(x)", [](Real x) { return rounded(x, 11, -24, 65504); }, 0},
     {"round_e8m0(x)", round_e8m0, 0},
     {"exp(x)", [](Real x) { return std::exp(x); }, 1.1},
     {"sigmoid(x)", sigmoid, 2},

@@ -2,6 +2,7 @@
 #include "backend/cpu/select.h"
 
 #include <algorithm>
+#include <ranges>
 #include <set>
 
 namespace normjit::backend::cpu {
@@ -19,20 +20,20 @@ class Selector {
           own_(function.values.size()),
           has_same_bits_(ir::compared_with_largest(function)),
           all_uses_(function.use_counts()) {
-        for (const ValueId id : body.values) {
-            own_[id] = true;
-            if (is_reloaded(id)) continue;
-            for_each_operand(id, [&](ValueId operand) { ++uses_[operand]; });
-        }
         for (const ValueId id : body.sums) ++uses_[function[id].operands[0]];
         for (const ir::Output& output : body.stores) ++uses_[output.value];
         for (const ValueId id : body.results) ++uses_[id];
         for (const ValueId id : body.spills) ++uses_[id];
+        for (const ValueId id : std::views::reverse(body.values)) {
+            own_[id] = uses_[id] > 0;
+            if (!own_[id] || is_reloaded(id)) continue;
+            for_each_operand(id, [&](ValueId operand) { ++uses_[operand]; });
+        }
     }
 
     std::vector<MicroOp> run() {
         for (const ValueId id : body_.values) {
-            if (is_folded(id)) continue;
+            if (!is_own(id) || is_folded(id)) continue;
             select_value(id);
             select_roots(id);
         }
@@ -43,11 +44,12 @@ class Selector {
     }
 
   private:
+    /// Visits the operands that are read; that which gives like() its shape is not.
     template <class Visit>
     void for_each_operand(ValueId id, Visit visit) const {
-        for (const ValueId operand : function_[id].operands) {
-            if (operand != ir::no_value) visit(operand);
-        }
+        const auto [a, b] = function_[id].operands;
+        if (a != ir::no_value) visit(a);
+        if (b != ir::no_value && function_[id].op != Op::like) visit(b);
     }
 
     bool is_reloaded(ValueId id) const {
@@ -216,7 +218,7 @@ class Selector {
     const ir::Function& function_;
     const LoopBody& body_;
     ir::PerValue<int> uses_;
-    ir::PerValue<bool> own_;            ///< those of the body
+    ir::PerValue<bool> own_;            ///< those of the body that something reads
     ir::PerValue<bool> has_same_bits_;  ///< in whichever body it is computed
     ir::PerValue<int> all_uses_;        ///< in all bodies
     std::vector<MicroOp> ops_;

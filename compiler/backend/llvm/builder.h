@@ -64,7 +64,7 @@ class Builder : public llvm::IRBuilder<> {
     llvm::Value* function(Instruction instruction, llvm::Value* a, llvm::Value* b);
     /// Returns the larger of a, which must not be negative, and |b|; NaN if either is NaN.
     llvm::Value* larger_magnitude(llvm::Value* a, llvm::Value* b);
-    /// Rounds f32 to a 16-bit type, as a store in that type would.
+    /// Rounds to a 16-bit type, as a store of the number as f32 would.
     llvm::Value* round_to(llvm::Value* value, DType type);
     /// Returns a * b + c, with a single rounding if the target has such an instruction.
     llvm::Value* multiply_add(llvm::Value* a, llvm::Value* b, llvm::Value* c);

@@ -247,6 +247,8 @@ Value* Builder::round_to_bf16(Value* value) {
 }
 
 Value* Builder::round_to(Value* value, DType type) {
+    if (llvm::Type* own = value->getType(); own->getScalarType()->isDoubleTy())
+        return CreateFPExt(round_to(CreateFPTrunc(value, like(own, getFloatTy())), type), own);
     if (type == DType::f16) return to_compute(from_compute(value, type), type);
     Value* rounded = round_to_bf16(value);
     return as_floats(CreateAnd(rounded, bits(rounded, 0xffff0000)));

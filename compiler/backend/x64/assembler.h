@@ -83,7 +83,7 @@ class Assembler : private CodeBuffer, public ReservedRegisters, public Xbyak::Co
     void larger(const Zmm& to, const Zmm& a, const Zmm& b);
     /// to = the larger of a, which must not be negative, and |b|; NaN if either is NaN.
     void larger_magnitude(const Zmm& to, const Zmm& a, const Zmm& b);
-    /// Round f32 to a narrower type, as a store in that type would.
+    /// Round to a narrower type, as a store of the number as f32 would.
     void round_bf16(const Zmm& to, const Zmm& a);
     void round_f16(const Zmm& to, const Zmm& a);
     /// to = a * b + c, to = c - a * b, to = a * b - c. `to` may be any of the operands.

@@ -251,13 +251,22 @@ void Assembler::round_to_bf16(const Zmm& value) {
 }
 
 void Assembler::round_bf16(const Zmm& to, const Zmm& a) {
-    if (to.getIdx() != a.getIdx()) move(to, a);
+    const bool wide = compute_ == DType::f64;
+    if (wide) vcvtpd2ps(Ymm(to.getIdx()), a);
+    if (!wide && to.getIdx() != a.getIdx()) move(to, a);
     round_to_bf16(to);
     vpandd(to, to, word_constant(0xffff0000));
+    if (wide) vcvtps2pd(to, Ymm(to.getIdx()));
 }
 
 void Assembler::round_f16(const Zmm& to, const Zmm& a) {
     const Ymm words(scratch().getIdx());
+    if (compute_ == DType::f64) {
+        vcvtpd2ps(words, a);
+        vcvtps2ph(Xmm(words.getIdx()), words, 0);
+        vcvtph2ps(words, Xmm(words.getIdx()));
+        return vcvtps2pd(to, words);
+    }
     vcvtps2ph(words, a, 0);
     vcvtph2ps(to, words);
 }
