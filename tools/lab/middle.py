@@ -13,6 +13,7 @@ For each random problem, in one process, microseconds of a launch in a CUDA grap
 
 normjit's share of the plain ceiling is plain / normjit, of what two launches allow limit / normjit."""
 import argparse
+import datetime
 import json
 import pathlib
 import random
@@ -123,7 +124,8 @@ def main():
         if time.monotonic() - begun > options.seconds:
             break
         results.append(measure(random_spec(source), limits))
-        options.json.write_text(json.dumps({"gpu": torch.cuda.get_device_name(), "results": results}, indent=1) + "\n")
+        document = {"gpu": torch.cuda.get_device_name(), "date": datetime.date.today().isoformat(), "results": results}
+        options.json.write_text(json.dumps(document, indent=1) + "\n")
     for each in sorted(results, key=lambda each: each["limit"] / each["normjit"]):
         print(f"{each['spec']:42} {each['mib']:6.1f} MiB  plain {each['plain']:6.2f}  limit {each['limit']:6.2f}  "
               f"normjit {each['normjit']:6.2f}  {each['limit'] / each['normjit']:.3f}")

@@ -8,13 +8,14 @@
 
 and the table of README.md, of the problems in results/readme.json: normjit, and the fastest of the others.
 
-A file of results is what page_round.py wrote, or `normjit bench --json`, cpu_peers.py, torch_operators.py or
-jax_norms.py with the date.
+A file of results is what page_round.py or middle.py wrote, or `normjit bench --json`, cpu_peers.py, torch_operators.py
+or jax_norms.py with the date.
 """
 import argparse
 import json
 import pathlib
 import re
+import statistics
 import sys
 
 HERE = pathlib.Path(__file__).parent
@@ -152,6 +153,16 @@ def rows_of_formulas(results):
         yield [name, cell(of_case["normjit"]["ceiling"]), *times]
 
 
+def rows_of_middle(results):
+    """Returns, for each range of sizes, normjit's shares of the plain ceiling and of what two launches allow (middle.py)."""
+    yield ["MiB", "problems", "of the plain ceiling", "worst", "of two launches", "worst"]
+    for least, most in ((1, 8), (8, 32), (32, 128)):
+        some = [each for each in results if least <= each["mib"] < most]
+        shares = [[each[limit] / each["normjit"] for each in some] for limit in ("plain", "limit")]
+        yield [f"{least} to {most}", str(len(some)),
+               *(f"{number:.2f}" for each in shares for number in (statistics.median(each), min(each)))]
+
+
 FORMS = {"times": rows_of_times, "shares": rows_of_shares, "widths": rows_of_widths}
 
 
@@ -164,6 +175,8 @@ def lines_of_table(table):
     yield f"{'; '.join(devices)}: {files}\n"
     if table.get("form") == "frameworks":
         head, *rows = rows_of_frameworks(results)
+    elif table.get("form") == "middle":
+        head, *rows = rows_of_middle(results)
     elif table.get("form") == "formulas":
         head, *rows = rows_of_formulas(read_formulas(table["files"]))
     else:
