@@ -6,8 +6,9 @@
 #   OUT     gets logs and JSON
 #   PART    tests, random, sanitizer, bench, peers (default: all of these); stress: threads, streams, two GPUs if there are
 #           two, failures, and 10,000 random problems
-# ROUNDS draws per random test (25), PROCESSES at a time (14), SEED of the first (1), CASES a pattern of those for the
-# sanitizer, SHAPES to measure, SECONDS each.
+# ROUNDS draws per random test (25: some 8 minutes, a kernel is compiled in a third of a second), PROCESSES at a time (14),
+# SEED of the first (1), FILTER a pattern of the tests, RANDOM_SECONDS after which a process is cut off, which is said;
+# CASES a pattern of those for the sanitizer, SHAPES to measure, SECONDS each.
 set -u -o pipefail
 folder=$1 out=$2
 shift 2
@@ -40,12 +41,16 @@ random() {
   local seed=${SEED:-1} processes=${PROCESSES:-14} i pids=()
   for ((i = 0; i < processes; ++i)); do
     NORMJIT_TEST_SEED=$((seed + i)) NORMJIT_TEST_ROUNDS=${ROUNDS:-25} \
-      "$folder/normjit_property_tests" ${FILTER:+-tc="$FILTER"} >"$out/property.$i.log" 2>&1 &
+      timeout "${RANDOM_SECONDS:-3600}" "$folder/normjit_property_tests" ${FILTER:+-tc="$FILTER"} >"$out/property.$i.log" 2>&1 &
     pids+=($!)
   done
   for ((i = 0; i < processes; ++i)); do
     wait "${pids[$i]}"
-    report "random problems, seed $((seed + i))" $?
+    case $? in
+      0) report "random problems, seed $((seed + i))" 0 ;;
+      124) report "random problems, seed $((seed + i)): cut off in $(grep -h -A 1 '^TEST CASE' "$out/property.$i.log" | tail -n 2 | head -n 1)" 1 ;;
+      *) report "random problems, seed $((seed + i))" 1 ;;
+    esac
   done
   cat "$out"/property.*.log | grep -E "replay:|ERROR:" -A 2 | cut -c 1-700 | head -60
 }
