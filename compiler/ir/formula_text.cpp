@@ -38,8 +38,7 @@ bool is_for_compiler(Op op) {
     return std::ranges::find(parts, op) != std::end(parts);
 }
 
-/// Returns the names of the functions that a formula may call.
-std::vector<std::string_view> functions() {
+std::vector<std::string_view> find_functions() {
     std::vector<std::string_view> names;
     for (const FormulaFunction& function : formula_functions()) names.push_back(function.name);
     for (const std::string_view notation : notations) {
@@ -47,6 +46,12 @@ std::vector<std::string_view> functions() {
         if (op && !info(*op).infix() && !is_for_compiler(*op)) names.push_back(notation);
     }
     std::ranges::sort(names);
+    return names;
+}
+
+/// Returns the names of the functions that a formula may call, in order.
+const std::vector<std::string_view>& functions() {
+    static const std::vector<std::string_view> names = find_functions();
     return names;
 }
 
@@ -148,8 +153,8 @@ class FormulaParser final : SignatureParser {
 
     Expected<size_t> operands_of(const Token& function) const override {
         if (const auto found = find_formula_function(function.text)) return text::split(found->parameters, ' ').size();
-        const std::vector<std::string_view> allowed = functions();
-        if (std::ranges::find(allowed, function.text) != allowed.end()) return ExpressionParser::operands_of(function);
+        const std::vector<std::string_view>& allowed = functions();
+        if (std::ranges::binary_search(allowed, function.text)) return ExpressionParser::operands_of(function);
         return error_at(function, fmt::format("unknown operation '{}'; allowed: {}{}", text::shown(function.text),
                                               text::join(allowed), text::did_you_mean(function.text, allowed)));
     }
