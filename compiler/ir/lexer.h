@@ -3,11 +3,14 @@
 #pragma once
 
 #include <algorithm>
-#include <cctype>
 #include <charconv>
 #include <string_view>
 
 namespace normjit::ir {
+
+/// The characters of names and numbers, whatever the program's locale says.
+constexpr bool is_digit(char c) { return c >= '0' && c <= '9'; }
+constexpr bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
 
 struct Token {
     enum class Kind { word, number, symbol, newline, end } kind = Kind::end;
@@ -38,10 +41,10 @@ class Lexer {
             token_.kind = Token::Kind::newline;
             ++line_;
             line_start_ = at_;
-        } else if (std::isalpha(static_cast<unsigned char>(c)) || c == '_') {
+        } else if (is_letter(c)) {
             token_.kind = Token::Kind::word;
             skip_letters();
-        } else if (is_digit(begin) || (c == '.' && is_digit(at_))) {
+        } else if (is_digit(c) || (c == '.' && at_ < text_.size() && is_digit(text_[at_]))) {
             token_.kind = Token::Kind::number;
             double ignored = 0;
             at_ = static_cast<size_t>(std::from_chars(text_.data() + begin, text_.data() + text_.size(), ignored).ptr -
@@ -61,10 +64,8 @@ class Lexer {
     static bool is_continuation(char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; }
 
     void skip_letters() {
-        while (at_ < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[at_])) || text_[at_] == '_')) ++at_;
+        while (at_ < text_.size() && (is_letter(text_[at_]) || is_digit(text_[at_]))) ++at_;
     }
-
-    bool is_digit(size_t at) const { return at < text_.size() && std::isdigit(static_cast<unsigned char>(text_[at])); }
 
     /// Skips blanks, and comments, which reach from a # to the end of the line. Inside parentheses the ends of lines are
     /// blanks.

@@ -5,7 +5,6 @@
 #include "support/try.h"
 
 #include <algorithm>
-#include <cctype>
 
 #include <fmt/format.h>
 
@@ -30,11 +29,14 @@ constexpr NamedAxes all_axes[] = {
     {"[]", {false, false, false}},
 };
 
+/// Appends a token. Words and numbers that follow each other stay apart, so that a text with them stays refused.
 void append(std::string& line, std::string_view token) {
+    const auto may_go_on = [](char c) { return is_letter(c) || is_digit(c) || c == '.'; };
     const bool is_operator = token.size() == 1 && std::string_view("+-*/^=").find(token[0]) != std::string_view::npos;
     if (is_operator) {
         line += fmt::format(" {} ", token);
     } else {
+        if (!line.empty() && may_go_on(line.back()) && may_go_on(token[0])) line += ' ';
         line += token == "," ? ", " : token;
     }
 }
@@ -229,7 +231,7 @@ bool SignatureParser::is_run(std::string_view word) const {
 Status SignatureParser::count_runs(std::set<std::string_view>& known) {
     for (size_t i = 0; i < declared_.size(); ++i) {
         const std::string& run = signature_.tensors[i].run;
-        const bool is_number = run.empty() || std::isdigit(static_cast<unsigned char>(run[0]));
+        const bool is_number = run.empty() || is_digit(run[0]);
         if (is_number || std::ranges::find(signature_.numbers, run) != signature_.numbers.end()) continue;
         if (!known.insert(run).second)
             return error_at(declared_[i], fmt::format("'{}' is a tensor; the columns of a run are a number", run));

@@ -63,6 +63,7 @@ class FormulaReader {
     Status read_numbers() {
         for (const std::string& name : source_.signature.numbers) {
             const auto usual = usual_number(name);
+            if (!fields_.find(name) && has_no_runs(name)) continue;
             if (!fields_.find(name) && !usual) {
                 // The word may be a misspelt value, so the message explains why it is taken for a number.
                 return invalid_argument(fmt::format(
@@ -76,6 +77,17 @@ class FormulaReader {
             formula_.numbers.push_back({name, value});
         }
         return {};
+    }
+
+    /// True if the number is the run of inputs that are all missing. If the formula says it elsewhere, its parser refuses.
+    bool has_no_runs(std::string_view number) const {
+        const auto& all = source_.signature.tensors;
+        const auto is_of_none = [&](const auto& tensor) { return tensor.run != number || is_missing(tensor); };
+        return std::ranges::count(all, number, &SignatureTensor::run) > 0 && std::ranges::all_of(all, is_of_none);
+    }
+
+    bool is_missing(const SignatureTensor& input) const {
+        return !input.is_output && input.is_optional && fields_.find(input.name).value_or(left_out) == left_out;
     }
 
     /// Reads what both passes have.
@@ -130,9 +142,7 @@ class FormulaReader {
 
     Status read_inputs() {
         for (const SignatureTensor& tensor : source_.signature.tensors) {
-            if (tensor.is_output) continue;
-            const auto given = fields_.find(tensor.name);
-            if (tensor.is_optional && (!given || given == left_out)) continue;
+            if (tensor.is_output || is_missing(tensor)) continue;
             NORMJIT_TRY(const Axes axes, axes_of(tensor));
             NORMJIT_TRY(const Tensor number, add(tensor.name, axes, false, usual_type(tensor.axes)));
             formula_.tensors[number]->is_optional = tensor.is_optional;

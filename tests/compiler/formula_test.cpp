@@ -3,6 +3,7 @@
 #include "spec/formula.h"
 
 #include "frontend/frontend.h"
+#include "ir/signature.h"
 #include "random_formula.h"
 
 #include "normjit/kernel_spec.h"
@@ -11,6 +12,7 @@
 #include <string>
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 using namespace normjit;
 
@@ -173,6 +175,19 @@ TEST_CASE("a formula that is wrong gets its place and what is allowed") {
     }
 }
 
+TEST_CASE("a formula in one line is refused where its text is") {
+    for (const char* body :
+         {"x * 0.5 5", "x * 2 1", "x * 1 .5", "x * 1 . 5", "x x", "x * al pha", "x 2", "x * 2 alpha"}) {
+        const std::string text = fmt::format("norm f(x[M,N]) -> y[M,N] {{ y = {} }}", body),
+                          numbers = " cols=8 alpha=3";
+        const auto signature = ir::read_signature(text, formula_keys());
+        REQUIRE_MESSAGE(signature.ok(), signature.status().message());
+        CAPTURE(signature->line);
+        CHECK(error_of(text + numbers) != "");
+        CHECK(error_of(signature->line + numbers) != "");
+    }
+}
+
 TEST_CASE("with partners each tensor with columns counts as two") {
     std::string text = "norm f(a0[M,N]", sum = "partner(a0)";
     for (int i = 1; i < 8; ++i) text += ", a" + std::to_string(i) + "[M,N]", sum += " + a" + std::to_string(i);
@@ -223,6 +238,19 @@ TEST_CASE("runs of columns and numbers beside partners") {
     CHECK(error_of(text + " R=4") ==
           "spec: formula: g: a run of 4 columns lies in both halves of a row of 12; with partner() it must lie in one "
           "half");
+}
+
+TEST_CASE("a run of missing inputs needs no number") {
+    const std::string text = "norm f(x[M,N], g?[N/R], b?[N/R]) -> y[M,N] { y = x * g + b } pass=forward cols=12";
+    const auto spec = parse_spec(text + " g=none");
+    REQUIRE_MESSAGE(spec.ok(), spec.status().message());
+    CHECK(to_text(*spec) == text);
+    CHECK(*parse_spec(to_text(*parse_spec(text + " R=5"))) == *parse_spec(text + " R=5"));
+    CHECK(error_of(text + " b=f32").find("spec: R is missing") == 0);
+    CHECK(error_of("norm f(x[M,N], g?[N/R]) -> y[M,N] { y = x * g * R } cols=12") ==
+          "spec: formula: line 1, column 49: 'R' is no tensor and no value before this; a number is given as R=NUMBER");
+    CHECK(error_of("norm f(x[M,N]) -> y[M,N/R] { y = group_max(x, R) } pass=forward cols=32")
+              .find("spec: R is missing") == 0);
 }
 
 TEST_CASE("other specs are those of their kernels") {

@@ -110,6 +110,9 @@ Spec sums_spec(Random& random) {
         "norm f(x[S,M,N]) -> a[S,N], m[], b[N], q[] { a = col_sum(x) * col_sum(x * x); b = col_sum(x * 3) + "
         "col_sum(abs(x)); m = max_abs(x); q = max_abs(x * x) } pass=forward" +
             size + slices,
+        "norm f(x[M,N], r[M], g[N]) -> y[M,N], s[N] { y = x * row_mean(r * g); s = col_sum(r * g) } pass=forward" +
+            size,
+        "norm f(x[M,N], g[N]) -> y[M,N] { y = x + row_sum(g / (abs(g) + 0.5) + x) }" + size,
         "norm f(x[M,N], a[], b[], c[], d[]) -> y[M,N] { y = x * (a + b + c + d) } out=da,db,dc,dd" + size,
         "norm f(x[M,N], a[N/2], b[N/2], c[N/2], d[N/2]) -> y[M,N] { y = x * (a + b + c + d) }" + even,
         "norm f(x[S,M,N], a[S,N], b[N]) -> y[S,M,N] { y = x * (a + b) }" + size + slices,

@@ -79,14 +79,16 @@ class Selector {
         return all_uses_[product] == 1 && function_[product].shape == function_[user].shape;
     }
 
-    /// True if a product becomes part of its user: an addition, subtraction or sum of this body.
+    /// True if a product becomes part of its user: an addition, subtraction or sum of this body. A sum takes a product
+    /// when its last operand is known, so it takes none of values that were live before.
     bool is_folded(ValueId id) const {
         if (!is_foldable(id)) return false;
         for (const ValueId user : body_.values) {
             if (folded_operand(user) == id) return true;
         }
-        return std::any_of(body_.sums.begin(), body_.sums.end(),
-                           [&](ValueId sum) { return function_[sum].operands[0] == id && is_sum(sum); });
+        return last_operand(id) != ir::no_value && std::any_of(body_.sums.begin(), body_.sums.end(), [&](ValueId sum) {
+                   return function_[sum].operands[0] == id && is_sum(sum);
+               });
     }
 
     /// Returns the first operand that can be folded into an addition or subtraction.
@@ -188,7 +190,7 @@ class Selector {
                 push({.instruction = accumulation(body_.sums[i]),
                       .operands = {id, ir::no_value, ir::no_value},
                       .index = static_cast<int>(i)});
-            } else if (is_folded(summed) && completes(summed, id)) {
+            } else if (is_folded(summed) && last_operand(summed) == id) {
                 const auto [a, b] = function_[summed].operands;
                 push({.instruction = Instruction::accumulate_product,
                       .operands = {a, b, ir::no_value},
@@ -206,13 +208,13 @@ class Selector {
               .tensor = output.tensor});
     }
 
-    /// True if `id` is the last of the product's operands to be evaluated in this body.
-    bool completes(ValueId product, ValueId id) const {
-        ValueId latest = ir::no_value;
+    /// Returns the operand that is evaluated last in this body, if any is.
+    ValueId last_operand(ValueId product) const {
+        ValueId last = ir::no_value;
         for_each_operand(product, [&](ValueId operand) {
-            if (is_own(operand)) latest = std::max(latest, operand);
+            if (is_own(operand)) last = std::max(last, operand);
         });
-        return latest == id;
+        return last;
     }
 
     const ir::Function& function_;

@@ -269,6 +269,8 @@ def test_groupnorm():
     assert dx.shape == (groups, batch, channels // groups * pixels) and dgamma.shape == dbeta.shape == (groups, channels // groups)
     numpy.testing.assert_allclose(dgamma.reshape(-1), (above * xhat).sum((0, 2)), rtol=1e-4, atol=1e-4)
     numpy.testing.assert_allclose(dbeta.reshape(-1), above.sum((0, 2), dtype=numpy.float64), rtol=1e-4, atol=1e-4)
+    plain, = norm(x=in_slices(images))
+    numpy.testing.assert_allclose(plain.transpose(1, 0, 2).reshape(images.shape), xhat, rtol=1e-5, atol=1e-5)
     with pytest.raises(normjit.InvalidArgument, match=r"gamma: its shape is .* of \[S,N/R\] must divide 105"):
         norm(x=in_slices(images), gamma=normal(groups, 11))
     for run in (25, 0, -35, 2.5):
