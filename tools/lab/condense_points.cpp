@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Merges files of points of one device, and leaves out those that the others choose without them, or for which they choose
 // a schedule that was timed as almost as fast:
-//   normjit_condense_points FILE... [--records RECORDS...] [--within PERCENT] > MERGED
-// If several files have a problem, the point of the last one stays. On an H200 a third could go, and the rest lost 0.1 % more on
+//   normjit_condense_points FILE... [--beside FILE...] [--records RECORDS...] [--within PERCENT] [--keep SHAPES...] > MERGED
+// Points of other devices, which ship as well, choose beside them; for problems in SHAPES only the same schedule will do. If several files have a problem, the point of the last one stays. On an H200 a third could go, and the rest lost 0.1 % more on
 // 767 other problems (NOTES N-715).
 #include "points_file.h"
 #include "timed_problems.h"
@@ -10,7 +10,9 @@
 #include "normjit/schedule.h"
 
 #include <algorithm>
+#include <fstream>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -35,23 +37,32 @@ struct Times {
     }
 };
 
+/// What decides whether a point may go.
+struct Others {
+    std::vector<PointFile> beside;  ///< points of other devices
+    Times times;
+    std::set<std::string> kept;  ///< problems that want their own point's schedule
+};
+
 /// True if these points choose the schedule of a point that is not among them, or one that is as fast.
-bool choose(const PointFile& points, const Point& point, const Times& times) {
+bool choose(const PointFile& points, const Point& point, const Others& others) {
     PointSet set;
+    for (const PointFile& file : others.beside) set.add(file, file.device);
     set.add(points, points.device);
     const Schedule chosen = heuristic(point.spec, points.target, set);
-    return chosen == point.schedule || times.is_fast(point, chosen);
+    const bool is_kept = others.kept.contains(to_text(point.spec));
+    return chosen == point.schedule || (!is_kept && others.times.is_fast(point, chosen));
 }
 
 /// Leaves points out, the first ones first, and takes back those that were chosen only until others went as well.
-PointFile condensed(const PointFile& all, const Times& times) {
+PointFile condensed(const PointFile& all, const Others& others) {
     PointFile left = all;
     std::vector<Point> out;
     for (size_t i = 0; i < left.points.size();) {
         const auto at = left.points.begin() + static_cast<ptrdiff_t>(i);
         const Point point = *at;
         left.points.erase(at);
-        if (choose(left, point, times)) {
+        if (choose(left, point, others)) {
             out.push_back(point);
         } else {
             left.points.insert(left.points.begin() + static_cast<ptrdiff_t>(i++), point);
@@ -60,7 +71,7 @@ PointFile condensed(const PointFile& all, const Times& times) {
     for (bool is_changed = true; is_changed;) {
         is_changed = false;
         std::erase_if(out, [&](const Point& point) {
-            if (choose(left, point, times)) return false;
+            if (choose(left, point, others)) return false;
             left.points.push_back(point);
             return is_changed = true;
         });
@@ -72,11 +83,13 @@ PointFile condensed(const PointFile& all, const Times& times) {
 
 int main(int argc, char** argv) {
     CLI::App app("Merges points of one device and leaves out those that the others make up for");
-    std::vector<std::string> paths, record_paths;
+    std::vector<std::string> paths, beside_paths, record_paths, shape_paths;
     double percent = 0;
     app.add_option("FILE", paths)->required();
+    app.add_option("--beside", beside_paths, "points of other devices");
     app.add_option("--records", record_paths, "what tuners measured, beside its journals");
     app.add_option("--within", percent, "how much slower than the fastest a timed choice may be");
+    app.add_option("--keep", shape_paths, "shapes whose points stay unless others choose the same");
     CLI11_PARSE(app, argc, argv);
 
     PointFile merged;
@@ -91,13 +104,25 @@ int main(int argc, char** argv) {
             merged.points.push_back(point);
         }
     }
-    Times times{.problems = {}, .most_loss = 1 + percent / 100};
+    Others others{.beside = {}, .times = {.problems = {}, .most_loss = 1 + percent / 100}, .kept = {}};
+    for (const std::string& path : beside_paths) {
+        const auto file = read_points(path);
+        if (!file.ok()) return fmt::print(stderr, "error: {}: {}\n", path, file.status().message()), 2;
+        others.beside.push_back(*file);
+    }
     for (const std::string& path : record_paths) {
         for (TimedProblem& problem : read_timed(path))
-            times.problems.insert_or_assign(to_text(problem.record.spec), std::move(problem));
+            others.times.problems.insert_or_assign(to_text(problem.record.spec), std::move(problem));
+    }
+    for (const std::string& path : shape_paths) {
+        std::ifstream shapes(path);
+        for (std::string line; std::getline(shapes, line);) {
+            const auto spec = parse_spec(line.substr(0, line.find('#')));
+            if (spec.ok()) others.kept.insert(to_text(*spec));
+        }
     }
     const size_t before = merged.points.size();
-    merged = condensed(merged, times);
+    merged = condensed(merged, others);
     fmt::print(stderr, "{} points, {} left\n", before, merged.points.size());
     fmt::print("{}", to_text(merged));
 }
