@@ -202,6 +202,10 @@ Status check_formula(const Spec& spec) {
         const auto& declared = spec.formula->tensors[tensor];
         if (!declared || declared->axes != its.axes)
             return invalid_argument(fmt::format("spec: tensor {}: is not as the formula declares it", index(tensor)));
+        if (its.axes.run > 1 && spec.cols % its.axes.run != 0)
+            return error(
+                "cols", std::to_string(spec.cols),
+                fmt::format("must be a multiple of the {} columns of a run of {}", its.axes.run, declared->name));
         if ((its.dtype == DType::f64) != wide)
             return error(name_with_type(spec, tensor), name(its.dtype),
                          wide ? "must be f64, as the matrices are" : "f64 needs matrices of f64");

@@ -240,6 +240,14 @@ TEST_CASE("runs of columns and numbers beside partners") {
           "half");
 }
 
+TEST_CASE("the columns of a spec that a program changes are whole runs") {
+    Spec spec = *parse_spec("norm f(x[M,N], g[N/R]) -> y[M,N] { y = x * g } pass=forward cols=12 R=4");
+    spec.cols = 8;
+    CHECK(validate(spec).ok());
+    spec.cols = 10;
+    CHECK(validate(spec).message() == "spec: cols=10: must be a multiple of the 4 columns of a run of g");
+}
+
 TEST_CASE("a run of missing inputs needs no number") {
     const std::string text = "norm f(x[M,N], g?[N/R], b?[N/R]) -> y[M,N] { y = x * g + b } pass=forward cols=12";
     const auto spec = parse_spec(text + " g=none");
