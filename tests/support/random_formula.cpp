@@ -208,11 +208,9 @@ Expected<Spec> random_formula_spec(Random& random, const SpecLimits& limits) {
     if (random.chance(15)) text += " invariant=1";
     if (text.find("pass=backward") != std::string::npos && whole.find("k[]") != std::string::npos && random.chance(60))
         text += random.chance(50) ? " out=dk" : " out=dx,dk";
-    // The reference's bound leaves out that a row, centred with a mean that was rounded, has a sum.
-    const bool is_centred = whole.find("mean?[") != std::string::npos;
     for (const char* optional : {"v", "rstd", "s", "t"}) {
         const bool is_there = whole.find(fmt::format(" {}?[", optional)) != std::string::npos;
-        if (is_there && !is_centred && text.find("pass=backward") != std::string::npos && random.chance(50))
+        if (is_there && text.find("pass=backward") != std::string::npos && random.chance(50))
             text += fmt::format(" d{}={}", optional, wide ? "f64" : "f32");
     }
     if (text.find("pass=forward") != std::string::npos) {

@@ -55,9 +55,21 @@ class FormulaRows {
         for (size_t id = 0; id < values_.size(); ++id) {
             values_[id] = value(program_.operations[id]);
             for (const std::string& name : spec_.formula->saved) {
-                if (reads_saved && value_of(name) == id) values_[id] = row_of(*spec_.find(name));
+                if (reads_saved && value_of(name) == id)
+                    values_[id] = saved_row(*spec_.find(name), program_.operations[id]);
             }
         }
+    }
+
+    /// Returns a saved value. The mean of a row was rounded: what is centred with it has a sum, but a compiler may know
+    /// that the sum of a centred row is 0.
+    Numbers saved_row(Tensor tensor, const Operation& operation) const {
+        Numbers numbers = row_of(tensor);
+        for (Number& number : numbers) {
+            if (operation.kind == Kind::row_mean && std::isfinite(number.value))
+                number.error = static_cast<Real>(spacing(spec_.dtype(tensor), static_cast<double>(number.value)) / 2);
+        }
+        return numbers;
     }
 
     const Number& at(int id, size_t j) const {
