@@ -31,7 +31,7 @@ NORMJIT_DEVICE void reduce_slices(const Arguments& a, int s, int64 first, uint32
     using Math = typename P::Math;
     const int lane = threadIdx.x % L::lanes, slice = threadIdx.x / L::lanes;
     const int64 column = int64(blockIdx.x) * P::final_columns + lane * L::width;
-    const Math* from = (const Math*)a.partials + (int64(s) * rows_of_partials<P>(a) + first) * P::cols + column;
+    const Math* from = partials_of<P>(a, s, first) + column;
     Math sum[L::width] = {};
     for (uint32 start = slice; start < groups; start += P::final_loads * L::slices) {
         uint32 words[P::final_loads][words_of<Math, L::width>] =
@@ -129,8 +129,7 @@ NORMJIT_DEVICE void reduce_runs(const Arguments& a, int64 first, uint32 groups, 
             Math sums[P::sums];
             unroll<0, P::sums>([&](auto s) {
                 if constexpr (!is_made_of<P, i, s.value>) return;
-                const Math* const from =
-                    (const Math*)a.partials + (int64(s.value) * rows_of_partials<P>(a) + first) * P::cols;
+                const Math* const from = partials_of<P>(a, s.value, first);
                 sums[s.value] = 0;
 #pragma unroll 4
                 for (uint32 group = 0; group < groups; group++)

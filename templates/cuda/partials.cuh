@@ -126,8 +126,7 @@ NORMJIT_DEVICE void write_sums(const K& k, int part, const Row& row) {
 
 template <class P, class K>
 NORMJIT_DEVICE PartialRow<typename P::Math> partial_row(const K& k, int s, uint32 row) {
-    using Math = typename P::Math;
-    return {(Math*)k.a.partials + (int64(s) * rows_of_partials<P>(k.a) + row) * P::cols};
+    return {partials_of<P>(k.a, s, row)};
 }
 
 // Writes the sums over all rows of a row group, whose lanes hold the columns as in part `part`, of the slice it is at.

@@ -96,6 +96,11 @@ template <class P>
 NORMJIT_DEVICE uint32 rows_of_partials(const Arguments& a) {
     return P::per_slice ? a.partial_rows : a.parts;
 }
+// Returns the partials of sum s, from row `row` of its array on.
+template <class P>
+NORMJIT_DEVICE typename P::Math* partials_of(const Arguments& a, int s, int64 row) {
+    return (typename P::Math*)a.partials + (int64(s) * rows_of_partials<P>(a) + row) * P::cols;
+}
 
 // The place of a row, among all rows or within a slice. Without slices, slice is 0.
 struct RowPlace {

@@ -241,9 +241,7 @@ struct ColumnWalk {
 #pragma unroll
         for (int e = 0; e < kept; e++) row.write(int(vector * kept) + e, sums[s][e]);
     }
-    __device__ __forceinline__ PartialRow<Math> partial(int s, uint32 row) const {
-        return {(Math*)a.partials + (int64(s) * rows_of_partials<P>(a) + row) * P::cols};
-    }
+    __device__ __forceinline__ PartialRow<Math> partial(int s, uint32 row) const { return {partials_of<P>(a, s, row)}; }
 };
 
 template <class P>
