@@ -92,24 +92,21 @@ int main(int argc, char** argv) {
     app.add_option("--keep", shape_paths, "shapes whose points stay unless others choose the same");
     CLI11_PARSE(app, argc, argv);
 
-    PointFile merged;
-    for (const std::string& path : paths) {
-        const auto file = read_points(path);
-        if (!file.ok()) return fmt::print(stderr, "error: {}: {}\n", path, file.status().message()), 2;
-        if (merged.device.empty()) merged = {file->device, file->target, {}};
-        if (file->device != merged.device || file->target != merged.target)
-            return fmt::print(stderr, "error: {}: is of another device than {}\n", path, paths[0]), 2;
-        for (const Point& point : file->points) {
+    const auto files = read_points(paths), beside = read_points(beside_paths);
+    for (const auto* read : {&files, &beside}) {
+        if (!read->ok()) return fmt::print(stderr, "error: {}\n", read->status().message()), 2;
+    }
+    PointFile merged{files->front().device, files->front().target, {}};
+    for (size_t i = 0; i < files->size(); ++i) {
+        const PointFile& file = (*files)[i];
+        if (file.device != merged.device || file.target != merged.target)
+            return fmt::print(stderr, "error: {}: is of another device than {}\n", paths[i], paths[0]), 2;
+        for (const Point& point : file.points) {
             std::erase_if(merged.points, [&](const Point& other) { return other.spec == point.spec; });
             merged.points.push_back(point);
         }
     }
-    Others others{.beside = {}, .times = {.problems = {}, .most_loss = 1 + percent / 100}, .kept = {}};
-    for (const std::string& path : beside_paths) {
-        const auto file = read_points(path);
-        if (!file.ok()) return fmt::print(stderr, "error: {}: {}\n", path, file.status().message()), 2;
-        others.beside.push_back(*file);
-    }
+    Others others{.beside = *beside, .times = {.problems = {}, .most_loss = 1 + percent / 100}, .kept = {}};
     for (const std::string& path : record_paths) {
         for (TimedProblem& problem : read_timed(path))
             others.times.problems.insert_or_assign(to_text(problem.record.spec), std::move(problem));

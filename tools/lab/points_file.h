@@ -8,13 +8,22 @@
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace normjit {
 
-inline Expected<PointFile> read_points(const std::string& path) {
-    std::ifstream file(path);
-    if (!file) return invalid_argument("cannot be opened");
-    return parse_points(std::string(std::istreambuf_iterator<char>(file), {}));
+/// Reads files of points, in this order; the error names the file.
+inline Expected<std::vector<PointFile>> read_points(const std::vector<std::string>& paths) {
+    std::vector<PointFile> files;
+    for (const std::string& path : paths) {
+        std::ifstream file(path);
+        if (!file) return invalid_argument(path + ": cannot be opened");
+        auto points = parse_points(std::string(std::istreambuf_iterator<char>(file), {}));
+        if (!points.ok()) return invalid_argument(path + ": " + points.status().message());
+        files.push_back(*std::move(points));
+    }
+    return files;
 }
 
 }  // namespace normjit

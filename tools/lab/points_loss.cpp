@@ -71,11 +71,9 @@ int main(int argc, char** argv) {
     CLI11_PARSE(app, argc, argv);
 
     std::vector<PointFile> files = is_only ? std::vector<PointFile>() : PointSet::shipped().files();
-    for (const std::string& path : point_paths) {
-        const auto points = read_points(path);
-        if (!points.ok()) return fmt::print(stderr, "error: {}: {}\n", path, points.status().message()), 2;
-        files.insert(files.begin(), *points);
-    }
+    const auto more = read_points(point_paths);
+    if (!more.ok()) return fmt::print(stderr, "error: {}\n", more.status().message()), 2;
+    files.insert(files.begin(), more->rbegin(), more->rend());
     std::map<std::string, std::vector<Loss>> kinds;
     std::vector<Loss> all;
     int not_timed = 0;
