@@ -62,11 +62,11 @@ struct ScheduleSpace::Impl {
     bool is_worth_a_look(const Schedule& schedule) const {
         const auto* cuda = std::get_if<CudaSchedule>(&schedule.device);
         if (cuda == nullptr) return true;
-        constexpr int64_t others = 20;
         const plan::PlannedPath planned = plan::measure_cuda(spec, operands, schedule::most_row_sums, work, *cuda);
         return backend::cuda::check(spec, operands, planned, target).ok() &&
                backend::cuda::shared_suffices(planned, target) &&
-               planned.data_registers + planned.work_registers / 2 + others <= planned.register_limit;
+               planned.data_registers + planned.work_registers / 2 + plan::least_other_registers <=
+                   planned.register_limit;
     }
 
     bool is_usable(const Schedule& schedule) const {
