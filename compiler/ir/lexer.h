@@ -49,7 +49,7 @@ class Lexer {
             double ignored = 0;
             at_ = static_cast<size_t>(std::from_chars(text_.data() + begin, text_.data() + text_.size(), ignored).ptr -
                                       text_.data());
-            skip_letters();  // of 0x10, which is no number
+            skip_letters();  // so that 0x10, no number, is one token
         } else {
             token_.kind = Token::Kind::symbol;
             while (at_ < text_.size() && is_continuation(text_[at_])) ++at_;
