@@ -71,7 +71,8 @@ def backward(text: str, names: Strings, tensors: Tensors, numbers: Strings, valu
 
 def _in_rows(norm: normjit.Formula, given: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Returns tensors in the form that kernels take: with all rows in one dimension, and in a type that may be mixed
-    with the first matrix's; a single number in the type of the arithmetic. A tensor is copied if no single stride describes its rows, or if it is a lazy negation."""
+    with the first matrix's; a single number in the type of the arithmetic. A tensor is copied if no single stride
+    describes its rows, or if it is a lazy negation."""
     like = like_of(norm, given)
     cols, slices = like.shape[-1], like.shape[0]
     wanted = {"M,N": (-1, cols), "M": (-1,), "N": (-1,), "S,M,N": (slices, -1, cols), "S,M": (slices, -1),

@@ -94,10 +94,10 @@ class _Rowwise:
         given = {name: value for name, value in bound.items() if isinstance(value, torch.Tensor)}
         if not given:
             raise InvalidArgument(f"{_shown(self.__wrapped__)}: no tensor is given")
-        first = next(iter(given.values()))
+        first_name, first = next(iter(given.items()))
         if first.dim() == 0:
-            raise InvalidArgument(f"{next(iter(given))}: has no dimensions; the last must be that of a row")
-        kinds = tuple((name, _axes(name, value, next(iter(given)), first), value.dtype, value.dim()) for name, value in given.items())
+            raise InvalidArgument(f"{first_name}: has no dimensions; the last must be that of a row")
+        kinds = tuple((name, _axes(name, value, first_name, first), value.dtype, value.dim()) for name, value in given.items())
         others = tuple((name, _constant(value)) for name, value in bound.items() if name not in given)
         dtype, inputs, text = _plan(self, kinds, others, _constant(first.shape[-1])).split(" ", 2)
         tensors = list(given.values())
