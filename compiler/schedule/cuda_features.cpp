@@ -107,8 +107,10 @@ MatrixBytes matrix_bytes(const OperandList& operands) {
 
 int64_t CudaFeatures::vectors() const { return divide_up(cols, int64_t{width}); }
 
+bool depends_on_slices(const Spec& spec) { return spec.has_per_slice() && !spec.invariant; }
+
 CudaFeatures cuda_features(const Spec& spec, const OperandList& operands, const Target& target) {
-    CudaFeatures features{.cols = spec.cols, .rows_of_processor = many_rows, .has_slices = spec.has_per_slice()};
+    CudaFeatures features{.cols = spec.cols, .rows_of_processor = many_rows, .has_slices = depends_on_slices(spec)};
     // With `invariant`, a schedule may not depend on the number of rows.
     if (const auto rows = spec.all_rows(); rows && !spec.invariant) {
         features.rows_of_processor = static_cast<double>(*rows) / target.cuda.sm_count;

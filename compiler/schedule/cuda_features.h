@@ -22,6 +22,10 @@ struct MatrixBytes {
 };
 MatrixBytes matrix_bytes(const OperandList& operands);
 
+/// True if slices have values of their own and the schedule may depend on that. With `invariant` it may not: rows have
+/// the same bits in a kernel for one slice, whose values are not told apart from shared ones.
+bool depends_on_slices(const Spec& spec);
+
 /// Returns the fewest elements of a vector with which a warp holds a group of columns.
 inline int narrowest_of_groups(const Spec& spec) {
     return static_cast<int>(std::max<int64_t>(spec.group_columns() / 32, 1));

@@ -82,7 +82,7 @@ CudaShape find_cuda_shape(const Spec& spec, const Target& target) {
     shape.aligned = shape.loaded_width() * least == 16;
     shape.copyable = shape.loaded_width() * least >= 4;
     const bool has_short_rows = starts_anywhere_and_is_short(spec, shape, least);
-    shape.is_in_tables = !operands.reductions().empty() && !spec.has_per_slice() && !has_short_rows;
+    shape.is_in_tables = !operands.reductions().empty() && !depends_on_slices(spec) && !has_short_rows;
     shape.two_sums = operands.column_outputs().size() >= 2;
     shape.forward_like = operands.matrices().size() == 1 && operands.reductions().empty();
     shape.wide_columns =

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "normjit/space.h"
 
-#include "random_spec.h"
+#include "random_formula.h"
 
 #include <algorithm>
 #include <cmath>
@@ -66,6 +66,33 @@ TEST_CASE("with invariant=1, all schedules add a row's elements in one order") {
             for (const auto& found : {space.neighbours(space.start()), space.of_points(), space.relatives()}) {
                 for (const Schedule& each : found) CHECK(usability(spec, each, target).message() == "");
             }
+        }
+    }
+}
+
+TEST_CASE("with invariant=1, no number of rows or slices changes the order in which a row's elements are added") {
+    test::Random random(1);
+    const test::SpecLimits limits = {.max_cols = 40000, .slices_percent = 60};
+    for (int64_t i = 0; i < test::rounds(1500); ++i) {
+        const auto drawn = test::random_formula_spec(random, limits);
+        Spec any = drawn.ok() && random.chance(30) ? *drawn : test::random_spec(random, limits);
+        any.invariant = true;
+        any.rows.reset();
+        if (any.has_slices()) any.slices.reset();
+        any = canonical(any);
+        if (!any.invariant) continue;
+        const Target target = test::random_target(random);
+        const Schedule whole = heuristic(any, target);
+        for (const int64_t slices : {1, 3}) {
+            Spec part = any;
+            part.rows = random.between(1, 100000);
+            if (any.has_slices()) part.slices = slices;
+            part = canonical(part);
+            CAPTURE(to_text(any));
+            CAPTURE(to_text(part));
+            CAPTURE(to_text(target));
+            CAPTURE(to_text(whole));
+            CHECK_MESSAGE(sum_rows_alike(heuristic(part, target), whole), to_text(heuristic(part, target)));
         }
     }
 }
