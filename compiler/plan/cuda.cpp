@@ -236,10 +236,11 @@ bool has_room_for_elements(const PlannedPath& planned) {
 
 /// Decides the blocks of the final reduce. 256 threads fit on a multiprocessor together with the row kernel's blocks
 /// and wait there for its end. About 9 loads per thread, all in flight at once, make the sum one round trip to memory.
-/// Blocks have as few columns as that allows, so that there are many blocks. With many slices the blocks themselves
-/// cost time, so a block then has as many columns as the partials of a slice leave it (NOTES N-310).
-CudaFinal make_final(const Spec& spec, const OperandList& operands, int64_t row_groups) {
-    constexpr int64_t threads = 256, most_loads = 12, usual_slices = 16, sector = 32;
+/// Blocks have as few columns as that allows, so that there are many blocks; fewer still, down to two loads per thread,
+/// while multiprocessors would be idle (NOTES N-719). With many slices the blocks themselves cost time, so a block then
+/// has as many columns as the partials of a slice leave it (NOTES N-310).
+CudaFinal make_final(const Spec& spec, const OperandList& operands, int64_t row_groups, const CudaTarget& target) {
+    constexpr int64_t threads = 256, most_loads = 12, least_loads = 2, usual_slices = 16, sector = 32;
     const bool per_slice = operands.has_sums_per_slice() && !operands.has_shared_sums();
     if (per_slice) row_groups = divide_up(row_groups, spec.slices.value_or(usual_slices));
     const int64_t least_slices = per_slice ? 1 : 8;
@@ -247,7 +248,11 @@ CudaFinal make_final(const Spec& spec, const OperandList& operands, int64_t row_
     const int64_t width = spec.cols % (16 / size) == 0 ? 16 / size : 1;
     const int64_t most_slices = width > 1 ? 64 : threads * size / sector;
     const auto wanted = std::bit_ceil(static_cast<uint64_t>(divide_up(row_groups, most_loads)));
-    const int64_t slices = std::clamp(static_cast<int64_t>(wanted), least_slices, most_slices);
+    int64_t slices = std::clamp(static_cast<int64_t>(wanted), least_slices, most_slices);
+    const auto outputs = static_cast<int64_t>(operands.reductions().size());
+    const auto blocks = [&] { return divide_up(spec.cols, threads / slices * width) * outputs; };
+    while (!per_slice && slices < most_slices && 2 * slices * least_loads <= row_groups && blocks() < target.sm_count)
+        slices *= 2;
     return {.threads = threads,
             .columns = threads / slices * width,
             .loads = std::min(divide_up(row_groups, slices), most_loads)};
@@ -334,7 +339,7 @@ CudaPlan make_cuda(const Plan& plan) {
                      std::ranges::all_of(cuda.paths, has_rows_form);
     const bool has_final = !plan.operands.reductions().empty() && !cuda.one_group;
     cuda.dependents = plan.target.cuda.sm >= 90 && (has_final || main.form == CudaForm::two_pass);
-    cuda.final = make_final(plan.spec, plan.operands, plan.schedule.row_groups);
+    cuda.final = make_final(plan.spec, plan.operands, plan.schedule.row_groups, plan.target.cuda);
     for (PlannedPath& planned : cuda.paths) {
         planned.path = make_path(plan, cuda, planned);
         if (plan.epilogue.scalars.empty()) continue;
