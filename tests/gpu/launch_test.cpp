@@ -171,6 +171,37 @@ TEST_CASE("slices of one row that start anywhere: together only if those of all 
     CHECK(path(4097 + 1) == "rows_unaligned");
 }
 
+TEST_CASE("the order of rows: those of one slice, unless slices lie closer together or share a matrix that leaves L2") {
+    const FakeCuda& fake = fake_driver();
+    const auto rows_before_next_slice = [&](const char* formula, int64_t rows, bool has_heads) {
+        const Kernel kernel =
+            fake_kernel(fake_engine(), formula, "cuda row_groups=132 threads_per_row=16 vector_width=8");
+        const Spec& spec = kernel.artifact().spec;
+        Arguments arguments = fake_arguments(kernel, rows);
+        arguments.slices = 4;
+        for (const char* name : {"x", "y", "z"}) {
+            const auto tensor = spec.find(name);
+            if (!tensor) continue;
+            Argument& matrix = arguments[*tensor];
+            matrix.cols = 128;
+            matrix.row_stride = has_heads ? 4 * 128 : 128;
+            if (*name != 'z') matrix.slice_stride = has_heads ? 128 : rows * 128;
+        }
+        check_launch(kernel, arguments);
+        return fake.launches[0].arguments.slice_rows;
+    };
+    const char* const shares =
+        "norm f(x[S,M,N], z[M,N]) -> y[S,M,N] { y = x * z } pass=forward slices=any cols=128 x=bf16";
+    const char* const alone = "norm f(x[S,M,N]) -> y[S,M,N] { y = x * x } pass=forward slices=any cols=128 x=bf16";
+    for (const int64_t rows : {1000, 1000000}) {
+        CHECK(rows_before_next_slice(alone, rows, false) == rows);
+        CHECK(rows_before_next_slice(alone, rows, true) == 4);
+        CHECK(rows_before_next_slice(shares, rows, true) == 4);
+    }
+    CHECK(rows_before_next_slice(shares, 1000, false) == 1000);
+    CHECK(rows_before_next_slice(shares, 1000000, false) == 4);
+}
+
 TEST_CASE("a cluster per row") {
     FakeCuda& fake = fake_driver();
     const char* spec = "layernorm cols=65536 x=bf16 gamma=f32";

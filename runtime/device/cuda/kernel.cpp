@@ -210,14 +210,19 @@ Status CudaKernel::run(const Step& step, const RowPartition& partition, Stream s
     return driver.check(driver.cuLaunchKernelEx(&config, step.function, parameters, nullptr), "launching a kernel");
 }
 
-/// True if the rows of different slices lie closer together than those of one slice, as the heads of a token do.
+/// True if the same row of all slices is to be processed before the next one: if these rows lie closer together than those
+/// of one slice, as the heads of a token do, or if a matrix is the same for all slices and would leave L2 before the next
+/// slice needs it again (NOTES N-720).
 bool CudaKernel::slices_are_inner(const LaunchArguments& arguments) const {
     if (operands.has_per_slice() || arguments.slices <= 1 || arguments.rows <= 1) return false;
     const auto matrices = operands.matrices();
-    const auto found = std::ranges::find_if(matrices, [](const Operand& matrix) { return matrix.axes.slice; });
+    const auto has_slices = [](const Operand& matrix) { return matrix.axes.slice; };
+    const auto found = std::ranges::find_if(matrices, has_slices);
     if (found == matrices.end()) return false;
     const LaunchOperand& first = given(arguments, *found);
-    return first.slice_stride < first.row_stride;
+    if (first.slice_stride < first.row_stride) return true;
+    const int64_t stays_in_l2 = artifact.target.cuda.l2_bytes / 5 * 2;
+    return !std::ranges::all_of(matrices, has_slices) && bytes_moved(artifact.spec, arguments.rows) > stays_in_l2;
 }
 
 namespace {
@@ -232,7 +237,7 @@ LaunchArguments with_slices_as_rows(const LaunchArguments& arguments) {
 
 }  // namespace
 
-/// Processes the rows in the order in which they lie in memory, if no tensor has a row for each slice.
+/// Processes the rows in the order in which memory serves them best, if no tensor has a row for each slice.
 Status CudaKernel::launch(const LaunchArguments& arguments) const {
     if (slices_are_inner(arguments)) return launch_in_order(with_slices_as_rows(arguments));
     const int64_t most = most_slices(arguments);
