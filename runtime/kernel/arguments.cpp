@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -309,6 +310,21 @@ OperandPlaces::OperandPlaces(const Spec& whole, const Spec& of_kernel, const Ope
 Status place_arguments(const Artifact& artifact, const OperandPlaces& places, const Arguments& arguments,
                        LaunchArguments& placed) {
     return Checker(artifact, places, arguments, placed).check();
+}
+
+bool slices_lie_closer(const OperandList& operands, const LaunchArguments& arguments) {
+    const auto matrices = operands.matrices();
+    const auto found = std::ranges::find_if(matrices, [](const Operand& matrix) { return matrix.axes.slice; });
+    if (found == matrices.end()) return false;
+    const LaunchOperand& first = arguments.operands[operands.place(*found)];
+    return first.slice_stride < first.row_stride;
+}
+
+LaunchArguments with_slices_as_rows(const LaunchArguments& arguments) {
+    LaunchArguments swapped = arguments;
+    std::swap(swapped.rows, swapped.slices);
+    for (LaunchOperand& operand : swapped.operands) std::swap(operand.row_stride, operand.slice_stride);
+    return swapped;
 }
 
 }  // namespace normjit

@@ -46,6 +46,12 @@ struct LaunchArguments {
     Batch batch() const { return {rows, slices}; }
 };
 
+/// True if the rows of different slices lie closer together than those of one slice, as the heads of a token do.
+bool slices_lie_closer(const OperandList& operands, const LaunchArguments& arguments);
+
+/// Returns the same problem with the rows of each slice as slices. Row tensors then have a stride.
+LaunchArguments with_slices_as_rows(const LaunchArguments& arguments);
+
 /// Maps the tensors that a caller gives to the places in which the code finds them. A tensor has one place, or one for
 /// each half of its rows (kernel_spec.h).
 class OperandPlaces {

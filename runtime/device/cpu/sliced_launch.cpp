@@ -131,9 +131,18 @@ LaunchArguments slice_of(const CpuKernel& kernel, LaunchArguments all, int64_t s
     return all;
 }
 
+/// True if the same row of all slices is to be processed before the next one. The code knows no strides of row tensors.
+bool slices_are_inner(const CpuKernel& kernel, const LaunchArguments& arguments) {
+    const OperandList& operands = kernel.operands;
+    return !operands.has_per_slice() && slices_lie_closer(operands, arguments) &&
+           std::ranges::none_of(operands, [](const Operand& operand) { return operand.axes.is_rows(); });
+}
+
 }  // namespace
 
 Status launch_slices(const CpuKernel& kernel, const LaunchArguments& arguments) {
+    if (arguments.rows > 1 && slices_are_inner(kernel, arguments))
+        return launch_slices(kernel, with_slices_as_rows(arguments));
     if (are_one_slice(kernel, arguments)) return launch_plain(kernel, in_one_slice(arguments));
     if (!takes_one_after_the_other(kernel, arguments)) return SlicedLaunch(kernel, arguments).run();
     Status status;

@@ -211,31 +211,16 @@ Status CudaKernel::run(const Step& step, const RowPartition& partition, Stream s
 }
 
 /// True if the same row of all slices is to be processed before the next one: if these rows lie closer together than those
-/// of one slice, as the heads of a token do, or if a matrix is the same for all slices and would leave L2 before the next
-/// slice needs it again (NOTES N-720).
+/// of one slice, or if a matrix is the same for all slices and would leave L2 before the next slice needs it again
+/// (NOTES N-720).
 bool CudaKernel::slices_are_inner(const LaunchArguments& arguments) const {
     if (operands.has_per_slice() || arguments.slices <= 1 || arguments.rows <= 1) return false;
+    if (slices_lie_closer(operands, arguments)) return true;
     const auto matrices = operands.matrices();
     const auto has_slices = [](const Operand& matrix) { return matrix.axes.slice; };
-    const auto found = std::ranges::find_if(matrices, has_slices);
-    if (found == matrices.end()) return false;
-    const LaunchOperand& first = given(arguments, *found);
-    if (first.slice_stride < first.row_stride) return true;
-    const int64_t stays_in_l2 = artifact.target.cuda.l2_bytes / 5 * 2;
-    return !std::ranges::all_of(matrices, has_slices) && bytes_moved(artifact.spec, arguments.rows) > stays_in_l2;
+    if (std::ranges::all_of(matrices, has_slices) || std::ranges::none_of(matrices, has_slices)) return false;
+    return bytes_moved(artifact.spec, arguments.rows) > artifact.target.cuda.l2_bytes / 5 * 2;
 }
-
-namespace {
-
-/// Returns the same problem with the rows of each slice as slices.
-LaunchArguments with_slices_as_rows(const LaunchArguments& arguments) {
-    LaunchArguments swapped = arguments;
-    std::swap(swapped.rows, swapped.slices);
-    for (LaunchOperand& operand : swapped.operands) std::swap(operand.row_stride, operand.slice_stride);
-    return swapped;
-}
-
-}  // namespace
 
 /// Processes the rows in the order in which memory serves them best, if no tensor has a row for each slice.
 Status CudaKernel::launch(const LaunchArguments& arguments) const {
