@@ -7,9 +7,9 @@
 #include "normjit/artifact.h"
 #include "normjit/schedule.h"
 
+#include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
 namespace normjit::backend {
 
@@ -22,7 +22,7 @@ struct Backend {
     Status (*legal)(const plan::Plan&);
     Expected<Artifact> (*emit)(const plan::Plan&);
     /// The names of the texts between plan and artifact, as `--emit` takes them.
-    std::vector<std::string_view> stages;
+    std::span<const std::string_view> stages;
     Expected<std::string> (*print_stage)(const plan::Plan&, std::string_view stage);
     bool is_slow = false;  ///< emit() takes longer than reading its result from a file
     /// The version of the code generator's library; set if versions differ in the code they generate.

@@ -51,7 +51,7 @@ std::vector<std::string_view> find_functions() {
 
 /// Returns the names of the functions that a formula may call, in order.
 const std::vector<std::string_view>& functions() {
-    static const std::vector<std::string_view> names = find_functions();
+    static const auto& names = *new std::vector(find_functions());  // threads may outlive main()
     return names;
 }
 

@@ -11,7 +11,7 @@ namespace {
 
 /// Returns the points in the library; none for a CPU, whose heuristic reads no points.
 const PointSet& usual_points(const Target& target) {
-    static const PointSet none;
+    static const PointSet& none = *new PointSet;  // threads may outlive main()
     return target.is_cuda() ? PointSet::shipped() : none;
 }
 

@@ -161,11 +161,11 @@ std::vector<PointFile> PointSet::files() const {
 }
 
 const PointSet& PointSet::shipped() {
-    static const PointSet points = [] {
-        PointSet all;
+    static const PointSet& points = *[] {  // threads may outlive main()
+        auto all = std::make_unique<PointSet>();
         for (const schedule::ShippedPoints& each : schedule::shipped_points())
-            all.sources_.push_back(std::make_shared<const Source>(std::string(each.name), std::string(each.text)));
-        return all;
+            all->sources_.push_back(std::make_shared<const Source>(std::string(each.name), std::string(each.text)));
+        return all.release();
     }();
     return points;
 }

@@ -13,9 +13,8 @@ namespace normjit {
 inline constexpr std::string_view left_out = "none";
 
 inline std::optional<double> usual_number(std::string_view name) {
-    static const Spec plain;
-    if (name == "eps") return plain.eps;
-    if (name == "gamma_offset") return plain.gamma_offset;
+    if (name == "eps") return Spec().eps;
+    if (name == "gamma_offset") return Spec().gamma_offset;
     return std::nullopt;
 }
 

@@ -44,9 +44,9 @@ Expected<ir::Signature> signature_of(std::string_view formula) {
 }  // namespace
 
 const std::vector<std::string_view>& formula_keys() {
-    static const std::vector<std::string_view> keys = {"pass", "slices",     "rows",      "cols", "out",
-                                                       "save", "accumulate", "invariant", "norm"};
-    return keys;
+    static const auto& keys = *new std::vector<std::string_view>{"pass", "slices",     "rows",      "cols", "out",
+                                                                 "save", "accumulate", "invariant", "norm"};
+    return keys;  // lives on: threads may outlive main()
 }
 
 std::optional<std::string_view> library_formula(std::string_view name) {

@@ -32,13 +32,22 @@ struct normjit_artifact {
 
 namespace {
 
-thread_local std::string last_error;
+/// A text that works after its thread's objects are destroyed, in a program's own destructors and exit handlers. Only a
+/// text that is set then is never freed.
+struct LastingText {
+    union {
+        std::string text;
+    };
+    LastingText() : text() {}
+    ~LastingText() { std::string().swap(text); }
+};
+thread_local LastingText last_error;
 
 normjit_status report(Code code, const char* message) noexcept {
     try {
-        last_error = message;
+        last_error.text = message;
     } catch (const std::bad_alloc&) {
-        last_error.clear();
+        last_error.text.clear();
     }
     return static_cast<normjit_status>(code);
 }
@@ -81,7 +90,7 @@ Expected<Schedule> schedule_for(const char* text, const Spec& spec, const Target
 
 int32_t normjit_version(void) { return NORMJIT_VERSION; }
 
-const char* normjit_last_error(void) { return last_error.c_str(); }
+const char* normjit_last_error(void) { return last_error.text.c_str(); }
 
 const char* normjit_tensor_name(int32_t tensor) {
     const auto* found = std::ranges::find(tensor_table, tensor, &TensorInfo::number);

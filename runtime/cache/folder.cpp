@@ -41,6 +41,8 @@ int64_t now() {
     return nanoseconds(time);
 }
 
+bool others_may_write(const struct stat& facts) { return (facts.st_mode & (S_IWGRP | S_IWOTH)) != 0; }
+
 bool is_ours(const struct stat& facts) { return facts.st_uid == geteuid() || facts.st_uid == 0; }
 
 bool is_folder_name(std::string_view name) {
@@ -92,7 +94,7 @@ Expected<Descriptor> Folder::open(int at, const std::string& name, const std::st
     constexpr const char* remedy = "what lies there would be run; NORMJIT_CACHE_TRUST_OTHERS=1 allows it";
     if (!is_ours(facts))
         return unavailable(fmt::format("{}: belongs to another user ({}): {}", path, facts.st_uid, remedy));
-    if ((facts.st_mode & (S_IWGRP | S_IWOTH)) != 0)
+    if (others_may_write(facts))
         return unavailable(
             fmt::format("{}: others may write to it (mode {:o}): {}", path, facts.st_mode & 07777, remedy));
     return folder;
@@ -102,6 +104,7 @@ Expected<Descriptor> Folder::open(int at, const std::string& name, const std::st
 Expected<std::string> Folder::read_bytes(int folder, const std::string& name, bool use) const {
     NORMJIT_TRY(const RegularFile file, open_regular(folder, name, O_NOFOLLOW));
     if (!trust_others_ && !is_ours(file.facts)) return invalid_argument("belongs to another user");
+    if (!trust_others_ && others_may_write(file.facts)) return invalid_argument("others may write to it");
     if (file.facts.st_size > most_entry_bytes)
         return invalid_argument(fmt::format("has more than {} bytes", most_entry_bytes));
     if (use) {  // UTIME_NOW has only the resolution of the kernel's tick
@@ -193,7 +196,7 @@ Expected<Folder::File> Folder::keep(const Artifact& artifact) const {
     NORMJIT_TRY(const Descriptor folder, open(all.get(), below, path_ + "/" + below));
     if (!folder.is_open()) return invalid_argument(fmt::format("{}/{}: cannot be made", path_, below));
     const std::string name = kept.name.substr(below.size() + 1), bytes = serialise(artifact);
-    NORMJIT_TRY(OutputFile file, OutputFile::create_in(folder.get(), name, path_of(kept)));
+    NORMJIT_TRY(OutputFile file, OutputFile::create_in(folder.get(), name, path_of(kept), 0644));
     NORMJIT_RETURN_IF_ERROR(file.write(bytes));
     NORMJIT_RETURN_IF_ERROR(file.commit());
     return File{kept.name, static_cast<int64_t>(bytes.size()), now()};

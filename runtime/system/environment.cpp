@@ -178,7 +178,7 @@ Expected<Environment> read_environment(ReadVariable read) {
 const char* read_variable(const char* name) { return secure_getenv(name); }
 
 const Expected<Environment>& environment() {
-    static const Expected<Environment> process = read_environment(read_variable);
+    static const auto& process = *new Expected(read_environment(read_variable));  // threads may outlive main()
     return process;
 }
 

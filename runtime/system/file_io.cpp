@@ -169,17 +169,18 @@ Expected<OutputFile> OutputFile::create(const std::string& path) {
     struct stat existing{};
     bool exists = stat(path.c_str(), &existing) == 0;
     if (exists && S_ISDIR(existing.st_mode)) return invalid_argument(path + ": cannot be written: it is a folder");
-    if (!exists || S_ISREG(existing.st_mode)) return create_in(AT_FDCWD, end_of_links(path), path);
+    if (!exists || S_ISREG(existing.st_mode)) return create_in(AT_FDCWD, end_of_links(path), path, 0666);
     Descriptor descriptor(open(path.c_str(), O_WRONLY | O_CLOEXEC));
     if (!descriptor.is_open()) return invalid_argument(cannot(path, "written"));
     return OutputFile(path, AT_FDCWD, path, "", std::move(descriptor));
 }
 
-Expected<OutputFile> OutputFile::create_in(int folder, const std::string& name, const std::string& path) {
+Expected<OutputFile> OutputFile::create_in(int folder, const std::string& name, const std::string& path,
+                                           mode_t rights) {
     constexpr int attempts = 3;
     for (int attempt = 1;; ++attempt) {
         std::string temporary = fmt::format("{}.{:016x}{}", name, random_bits(), temporary_end);
-        Descriptor descriptor(openat(folder, temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+        Descriptor descriptor(openat(folder, temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, rights));
         if (descriptor.is_open()) return OutputFile(path, folder, name, std::move(temporary), std::move(descriptor));
         if (errno != EEXIST || attempt == attempts) return invalid_argument(cannot(path, "written"));
     }

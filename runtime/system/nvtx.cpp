@@ -77,7 +77,7 @@ Status connect_as_asked() {
 }
 
 const Status& connection() {
-    static const Status status = connect_as_asked();
+    static const Status& status = *new Status(connect_as_asked());  // threads may outlive main()
     return status;
 }
 

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include <doctest/doctest.h>
+#include <pthread.h>
 
 using namespace normjit::test;
 
@@ -113,6 +114,28 @@ TEST_CASE("c: each thread has its own error message") {
     normjit_engine_destroy(nullptr);
     normjit_kernel_destroy(nullptr);
     normjit_artifact_destroy(nullptr);
+}
+
+TEST_CASE("c: a thread has its error message until its end") {
+    static std::string kept;
+    pthread_key_t key;
+    const auto at_end = [](void*) {  // runs after the destructors of the thread's objects
+        normjit_spec spec{};
+        spec.size = sizeof spec;
+        normjit_spec_parse("layernorm cols=0", &spec);
+        std::vector<std::string> others;  // one of them takes memory that was freed too early
+        for (size_t size = 32; size < 1024; size += 8) others.emplace_back(size, 'x');
+        kept = normjit_last_error();
+    };
+    REQUIRE(pthread_key_create(&key, at_end) == 0);
+    std::thread([key] {
+        normjit_spec spec{};
+        spec.size = sizeof spec;
+        normjit_spec_parse("layernorm cols=8 nonsense=1", &spec);  // a longer message, with all keys
+        pthread_setspecific(key, &kept);
+    }).join();
+    pthread_key_delete(key);
+    CHECK(kept == "spec: cols=0: must be at least 1");
 }
 
 TEST_CASE("c: lists of files with a missing name") {

@@ -123,9 +123,18 @@ TEST_CASE("a folder that others may write to is refused, unless they are trusted
         REQUIRE(chmod(open.c_str(), 0755) == 0);
     }
     CHECK(look_up(folder, entry).artifact == entry);
-    if (geteuid() != 0) return;  // only root can give files away
-    constexpr uid_t other = 12345;
     const std::string file = only_path(folder);
+    for (const mode_t mode : {0666, 0620}) {
+        REQUIRE(chmod(file.c_str(), mode) == 0);
+        CHECK(look_up(folder, entry).damaged == std::vector<std::string>{"others may write to it"});
+        CHECK(look_up(trusting, entry).artifact == entry);
+    }
+    const mode_t mask = umask(0);
+    CHECK(folder.keep(entry).ok());
+    umask(mask);
+    CHECK(look_up(folder, entry).artifact == entry);  // whatever the process's mask was
+    if (geteuid() != 0) return;                       // only root can give files away
+    constexpr uid_t other = 12345;
     REQUIRE(chown(file.c_str(), other, other) == 0);
     CHECK(look_up(folder, entry).damaged == std::vector<std::string>{"belongs to another user"});
     REQUIRE(chown(file.c_str(), 0, 0) == 0);

@@ -53,8 +53,10 @@ Expected<std::string> print_stage(const plan::Plan& plan, std::string_view stage
     return stage == "cuda" ? source : cuda::compile_to_ptx(source, plan.target.cuda.sm, contraction_of(plan));
 }
 
+constexpr std::string_view stages[] = {"cuda", "ptx"};
+
 }  // namespace
 
-const Backend cuda_backend{"cuda", supports, legal, emit, {"cuda", "ptx"}, print_stage, true};
+constinit const Backend cuda_backend{"cuda", supports, legal, emit, stages, print_stage, true};
 
 }  // namespace normjit::backend

@@ -140,10 +140,10 @@ Expected<Nvrtc> open_first() {
 /// whose initialisation throws is initialised again.
 Expected<const Nvrtc*> nvrtc() {
     try {
-        static const Nvrtc opened = [] {
+        static const Nvrtc& opened = *[] {  // threads may outlive main()
             auto found = open_first();
             if (!found.ok()) throw found.status();
-            return *std::move(found);
+            return new Nvrtc(*std::move(found));
         }();
         return &opened;
     } catch (const Status& missing) {

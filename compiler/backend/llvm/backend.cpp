@@ -59,9 +59,11 @@ Expected<std::string> print_stage(const plan::Plan& plan, std::string_view) {
     return std::move(printed.bytes);
 }
 
+constexpr std::string_view stages[] = {"llvm"};
+
 }  // namespace
 
-const Backend llvm_backend{"llvm", supports, legal, emit, {"llvm"}, print_stage, true, LLVM_VERSION_STRING};
+constinit const Backend llvm_backend{"llvm", supports, legal, emit, stages, print_stage, true, LLVM_VERSION_STRING};
 
 Expected<std::string> list_instructions(const Artifact& artifact) {
     if (artifact.format != CodeFormat::x86_64 && artifact.format != CodeFormat::aarch64) {

@@ -97,6 +97,10 @@ Status work(const Question& question, const Answer& answer) {
 
 }  // namespace normjit::backend::llvmir
 
+/// Registers no destructors: a thread may still compile while the process exits, so the static objects of LLVM's archives
+/// must live on. (A shared libLLVM calls the C library's function.)
+extern "C" [[gnu::visibility("hidden")]] int __cxa_atexit(void (*)(void*), void*, void*) noexcept { return 0; }
+
 extern "C" [[gnu::visibility("default")]] int normjit_llvm(const normjit::backend::llvmir::Question* question,
                                                            const normjit::backend::llvmir::Answer* answer) {
     using namespace normjit::backend::llvmir;

@@ -34,6 +34,6 @@ Expected<Artifact> emit(const plan::Plan& plan) {
 
 }  // namespace
 
-const Backend portable_backend{"portable", supports, legal, emit, {}, nullptr};
+constinit const Backend portable_backend{"portable", supports, legal, emit, {}, nullptr};
 
 }  // namespace normjit::backend

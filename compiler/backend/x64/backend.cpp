@@ -90,6 +90,6 @@ Expected<Artifact> emit(const plan::Plan& plan) {
 
 }  // namespace
 
-const Backend x64_backend{"x64", supports, legal, emit, {}, nullptr};
+constinit const Backend x64_backend{"x64", supports, legal, emit, {}, nullptr};
 
 }  // namespace normjit::backend

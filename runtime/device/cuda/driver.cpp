@@ -84,9 +84,9 @@ Expected<Driver> open_driver(const char* library) {
 }
 
 Expected<const Driver*> driver() {
-    static const Expected<Driver> opened = [] {
+    static const Expected<Driver>& opened = *[] {  // threads may outlive main()
         const std::string given = environment() ? environment()->cuda_driver : "";
-        return open_driver(given.empty() ? "libcuda.so.1" : given.c_str());
+        return new Expected(open_driver(given.empty() ? "libcuda.so.1" : given.c_str()));
     }();
     if (!opened.ok()) return opened.status();
     return &*opened;
