@@ -276,6 +276,8 @@ def test_bad_input():
     for epsilon in (-1.0, float("nan"), float("inf"), None, "small"):
         with pytest.raises(normjit.InvalidArgument, match=f"epsilon: {epsilon!r}; must be finite and at least 0"):
             layer_norm(jnp.ones((3, 4)), epsilon=epsilon)
+    with pytest.raises(normjit.InvalidArgument, match=r"epsilon: Array\(\[1.\].*; must be a number"):
+        layer_norm(jnp.ones((3, 4)), epsilon=jnp.ones(1))
     for offset in (float("nan"), None):
         with pytest.raises(normjit.InvalidArgument, match=f"scale_offset: {offset}; must be finite"):
             rms_norm(jnp.ones((3, 4)), jnp.ones(4), scale_offset=offset)
