@@ -108,6 +108,8 @@ def _as_row(weight, y):
 def _backward(norm, epsilon, scale_offset, saved, dy):
     x, scale, bias, mean, rstd = saved
     cols, rows = x.shape[-1], math.prod(x.shape[:-1])
+    if not isinstance(cols, int):
+        raise InvalidArgument(f"x: its shape is {x.shape}; the last dimension must be a number, for which a kernel is made")
     if x.size == 0:
         return tuple(None if t is None else jnp.zeros_like(t) for t in (x, scale, bias))
     shardings = dict(zip(("dx", "dgamma", "dbeta"), map(_sharding, (x, scale, bias))))

@@ -253,6 +253,12 @@ def test_export_for_any_rows():
         check("layernorm", exported.call(x, dy, scale, bias), x, dy, scale, bias)
 
 
+def test_export_for_any_columns_is_refused():
+    x = jax.ShapeDtypeStruct((4, *jax.export.symbolic_shape("cols")), "float32")
+    with pytest.raises(normjit.InvalidArgument, match=r"x: its shape is \(4, cols\); the last dimension must be a number"):
+        jax.export.export(jax.jit(jax.grad(lambda x: layer_norm(x).sum())))(x)
+
+
 def test_export_for_any_rows_on_gpus_is_refused():
     shape = (*jax.export.symbolic_shape("rows"), 65)
     with pytest.raises(normjit.InvalidArgument, match=r"x: its shape is \(rows, 65\); on a GPU .* export it for numbers"):
