@@ -114,8 +114,11 @@ class Operand:
 
 
 def device_type(name, array):
-    """Returns DLPack's number for the kind of device. Raises InvalidArgument for a kind that JAX holds no data on,
-    because JAX's own message names neither the argument nor what to do."""
+    """Returns DLPack's number for the kind of device. Raises InvalidArgument for arrays of JAX's without data, because
+    JAX's own message names neither the argument nor what to do, and where torch.compile traces: it then calls the code
+    as it is, or says this if it may not."""
+    if "torch._dynamo" in sys.modules and sys.modules["torch"].compiler.is_compiling():
+        raise InvalidArgument(f"{name}: torch.compile traces this call, and sees no data; call normjit.torch there")
     if _is_of_jax(array):
         if isinstance(array, sys.modules["jax"].core.Tracer):
             raise InvalidArgument(f"{name}: is a tracer of JAX's, without data; inside jit, grad and vmap call normjit.jax")

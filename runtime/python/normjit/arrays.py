@@ -290,11 +290,11 @@ def launch(kernel, operands, like, stream):
 
 
 class _HostMemory:
-    """Whole pages of host memory."""
+    """Whole pages of host memory, which a process that is forked gets copies of."""
 
     def __init__(self, size):
         self.size = size
-        self._pages = mmap.mmap(-1, max(size, 1))
+        self._pages = mmap.mmap(-1, max(size, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self._pages))
 
 

@@ -255,7 +255,18 @@ def _without_gradient(norm: Formula, given: frozenset[str], numbers: tuple[tuple
 
 @functools.lru_cache(maxsize=512)
 def _results(name: str, outputs: tuple[str, ...]) -> Any:
-    return collections.namedtuple(f"{name}_" if keyword.iskeyword(name) else name, outputs, rename=True)
+    """Returns the class of named tuples, which no module has; pickle makes it again."""
+    def reduced(results: Any) -> Any:
+        return _unpickled, (name, outputs, *results)
+
+    name_of_class = f"{name}_" if keyword.iskeyword(name) else name
+    made = collections.namedtuple(name_of_class, outputs, rename=True)  # type: ignore[misc]
+    setattr(made, "__reduce__", reduced)
+    return made
+
+
+def _unpickled(name: str, outputs: tuple[str, ...], *arrays: Array) -> Any:
+    return _results(name, outputs)(*arrays)
 
 
 @functools.lru_cache(maxsize=512)

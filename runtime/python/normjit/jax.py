@@ -25,7 +25,8 @@ import math
 import os
 
 from normjit import _library
-from normjit._library import InvalidArgument, Unavailable, check_finite
+from normjit._library import InvalidArgument, Unavailable
+from normjit.arrays import number
 
 _library.require("jax", "0.6", by="normjit.jax")
 import jax  # noqa: E402
@@ -69,9 +70,7 @@ def _norm(norm, x, scale, bias, epsilon, scale_offset):
             raise InvalidArgument(f"{name}: its type is {array.dtype.name}; allowed: {', '.join(DTYPES)}")
         if name != "x" and array.shape != x.shape[-1:]:
             raise InvalidArgument(f"{name}: its shape is {array.shape}; must be {x.shape[-1:]}")
-    check_finite("epsilon", epsilon, least=0)
-    check_finite("scale_offset", scale_offset)
-    return _differentiable(x, scale, bias, norm, float(epsilon), float(scale_offset))
+    return _differentiable(x, scale, bias, norm, number("epsilon", epsilon, 0), number("scale_offset", scale_offset))
 
 
 def _array(name, given):
@@ -109,6 +108,8 @@ def _as_row(weight, y):
 def _backward(norm, epsilon, scale_offset, saved, dy):
     x, scale, bias, mean, rstd = saved
     cols, rows = x.shape[-1], math.prod(x.shape[:-1])
+    if not isinstance(cols, int):
+        raise InvalidArgument(f"x: its shape is {x.shape}; the last dimension must be a number, for which a kernel is made")
     if x.size == 0:
         return tuple(None if t is None else jnp.zeros_like(t) for t in (x, scale, bias))
     shardings = dict(zip(("dx", "dgamma", "dbeta"), map(_sharding, (x, scale, bias))))

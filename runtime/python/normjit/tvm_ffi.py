@@ -33,8 +33,8 @@ def prepare(spec: str, device: Any, *tensors: str) -> Callable[..., None]:
 
     The function takes tensors of any number of dimensions if one row stride describes all but the last, and returns
     None. Workspace comes from the allocator that tvm-ffi has, on a CPU from normjit; or "workspace" is among the names,
-    and the function takes contiguous memory of workspace_bytes(). Both raise ValueError for what does not fit. Any
-    number of threads may call both, with a workspace each."""
+    and the function takes contiguous memory of workspace_bytes() at a multiple of 64. Both raise ValueError for what
+    does not fit. Any number of threads may call both, with a workspace each."""
     function: Callable[..., None] = _prepare(spec, _ready(device), *tensors)
     return function
 

@@ -374,6 +374,25 @@ def test_forks_while_threads_make_kernels():
     assert done.returncode == 0, done.stderr
 
 
+BOTH_PROCESSES = """
+import os
+import normjit, numpy as np
+x, y = np.random.default_rng(1).standard_normal((2, 2000, 256), np.float32)
+right = normjit.layer_norm_backward(x, x, y[0]), normjit.layer_norm_backward(y, y, x[0])
+child = os.fork()
+t, gamma = (y, x[0]) if child == 0 else (x, y[0])
+same = all((a == b).all() for _ in range(300) for a, b in zip(normjit.layer_norm_backward(t, t, gamma), right[child == 0]))
+if child == 0:
+    os._exit(not same)
+assert os.waitpid(child, 0)[1] == 0 and same
+"""
+
+
+def test_parent_and_child_have_workspaces_of_their_own():
+    done = run_program(BOTH_PROCESSES)
+    assert done.returncode == 0, done.stderr
+
+
 def test_negative_views_of_torch():
     torch = pytest.importorskip("torch")
     x = torch.ones(2, 3)

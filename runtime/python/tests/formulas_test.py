@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # needs: numpy
 """normjit.formula: outputs, derived gradients, what may be missing, and what is refused, on NumPy's arrays."""
+import copy
+import pickle
 import re
 import threading
 
@@ -363,6 +365,8 @@ def test_names_of_python():
     made = normjit.formula("norm class(x[M,N], ef[M,N]) -> class[M,N], _y[M,N] { class = x * 2; _y = x * ef }")(x=x, ef=x)
     assert made._fields == ("_0", "_1") and type(made).__name__ == "class_"
     numpy.testing.assert_array_equal(made[1], x * x)
+    for same in (pickle.loads(pickle.dumps(made)), copy.deepcopy(made)):
+        assert type(same) is type(made) and all(map(numpy.array_equal, same, made))
     norm = normjit.formula("norm f(x[M,N], ef[M,N]) -> y[M,N] { y = x * ef }")
     assert norm.backward(x=x, ef=x, dy=x)._fields == ("dx", "_1")
     for name in ("self", "outputs", "stream"):

@@ -253,6 +253,12 @@ def test_export_for_any_rows():
         check("layernorm", exported.call(x, dy, scale, bias), x, dy, scale, bias)
 
 
+def test_export_for_any_columns_is_refused():
+    x = jax.ShapeDtypeStruct((4, *jax.export.symbolic_shape("cols")), "float32")
+    with pytest.raises(normjit.InvalidArgument, match=r"x: its shape is \(4, cols\); the last dimension must be a number"):
+        jax.export.export(jax.jit(jax.grad(lambda x: layer_norm(x).sum())))(x)
+
+
 def test_export_for_any_rows_on_gpus_is_refused():
     shape = (*jax.export.symbolic_shape("rows"), 65)
     with pytest.raises(normjit.InvalidArgument, match=r"x: its shape is \(rows, 65\); on a GPU .* export it for numbers"):
@@ -276,6 +282,8 @@ def test_bad_input():
     for epsilon in (-1.0, float("nan"), float("inf"), None, "small"):
         with pytest.raises(normjit.InvalidArgument, match=f"epsilon: {epsilon!r}; must be finite and at least 0"):
             layer_norm(jnp.ones((3, 4)), epsilon=epsilon)
+    with pytest.raises(normjit.InvalidArgument, match=r"epsilon: Array\(\[1.\].*; must be a number"):
+        layer_norm(jnp.ones((3, 4)), epsilon=jnp.ones(1))
     for offset in (float("nan"), None):
         with pytest.raises(normjit.InvalidArgument, match=f"scale_offset: {offset}; must be finite"):
             rms_norm(jnp.ones((3, 4)), jnp.ones(4), scale_offset=offset)

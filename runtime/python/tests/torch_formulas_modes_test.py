@@ -11,6 +11,7 @@ import normjit.torch
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import checkpoint
 
 GATED = "norm gated(x[M,N], z[M,N], gamma?[N]) -> y[M,N], rstd?[M] { rstd = rsqrt(row_mean(x * x) + eps); " \
@@ -217,6 +218,37 @@ def test_transforms():
         assert_same([compiled(*given)], [torch.vmap(torchs, dims)(*given)])
     traced = torch.jit.trace(formula, (x, z, gamma))
     torch.testing.assert_close(traced(z, x, gamma), torchs(z, x, gamma))
+
+
+def tangent(function, x, dx):
+    with torch.autograd.forward_ad.dual_level():
+        return torch.autograd.forward_ad.unpack_dual(function(torch.autograd.forward_ad.make_dual(x, dx))).tangent
+
+
+COMPILED_TRANSFORMS = {
+    "jvp": lambda f, x, dx: torch.func.jvp(f, (x,), (dx,))[1],
+    "dual_level": tangent,
+    "jacfwd": lambda f, x, dx: torch.func.jacfwd(f)(x),
+    "vjp": lambda f, x, dx: torch.func.vjp(f, x)[1](dx)[0],
+    "vmap of grad": lambda f, x, dx: torch.func.vmap(torch.func.grad(lambda x, dx: (f(x) * dx).sum()))(x, dx)}
+
+
+@pytest.mark.parametrize("transform", COMPILED_TRANSFORMS)
+@pytest.mark.parametrize("norm", [formula, rowwise, lambda x, z, w: normjit.torch.rms_norm(x, w, residual=z)[0]])
+def test_compiled_transforms(norm, transform):
+    torch._dynamo.reset()
+    x, dx, gamma = (t.detach() for t in leaves(4, 16))
+    of = lambda x, dx: COMPILED_TRANSFORMS[transform](lambda x: norm(x, x.detach(), gamma), x, dx)  # noqa: E731
+    torch.testing.assert_close(torch.compile(of, fullgraph=True, backend="aot_eager")(x, dx), of(x, dx))
+
+
+@pytest.mark.parametrize("mode", ["real", "fake", "symbolic"])
+@pytest.mark.parametrize("norm", [formula, rowwise])
+def test_traces_of_the_dispatcher(norm, mode):
+    """Both passes are in a trace of make_fx(), which computes them for other numbers."""
+    traced = make_fx(lambda *tensors: gradients(norm, tensors), tracing_mode=mode)(*leaves(4, 16))
+    others = [leaf(*each.shape, seed=7) for each in leaves(4, 16)]
+    assert_same(traced(*others), gradients(torchs, others))
 
 
 @pytest.mark.parametrize("norm", [formula, rowwise])

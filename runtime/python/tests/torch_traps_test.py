@@ -299,3 +299,14 @@ def test_compiled_graphs_outlive_normjit(tmp_path):
     second = process()
     assert second.returncode == 0, second.stderr
     assert (first.stdout.strip(), second.stdout.strip()) == ("0", "1")
+
+
+@pytest.mark.parametrize("as_array", [lambda x: x, lambda x: x.numpy()])
+@pytest.mark.parametrize("function", [normjit.rms_norm, lambda x, norm=normjit.formula("l2norm"): norm(x=x)])
+def test_torch_compile_calls_functions_on_arrays_as_they_are(function, as_array):
+    torch._dynamo.reset()
+    x, of = as_array(torch.arange(24.0).reshape(3, 8)), lambda x: function(x * 2)[0] + 1
+    assert (torch.compile(of, backend="eager")(x) == of(x)).all()
+    torch._dynamo.reset()  # it has given the function up
+    with pytest.raises(Exception, match="x: torch.compile traces this call, and sees no data; call normjit.torch there"):
+        torch.compile(of, backend="eager", fullgraph=True)(x)

@@ -10,7 +10,7 @@ import torch
 import normjit
 from normjit.torch import composition, formula_operators
 from normjit.torch.formula_checks import check
-from normjit.torch.functional import is_looked_into
+from normjit.torch.functional import is_looked_into, is_transformed
 
 
 class Norm:
@@ -63,9 +63,9 @@ def call(text: str, given: dict[str, Any], dtype: torch.dtype | None = None) -> 
         norm = normjit.formula(text)
         check(norm, {name: given[name] for name in norm.inputs if name in given},
               {name: value for name, value in given.items() if name not in norm.inputs})
-        if is_looked_into():
-            made = composition.forward(text, names, tensors, {name: given[name] for name in numbers}, wanted, dtype)
-            return made[0] if len(wanted) == 1 else tuple(made)
+    if (is_transformed() and _is_traced_later()) if torch.compiler.is_compiling() else is_looked_into():
+        made = composition.forward(text, names, tensors, {name: given[name] for name in numbers}, wanted, dtype)
+        return made[0] if len(wanted) == 1 else tuple(made)
     needs_gradient = torch.is_grad_enabled() and any([each.requires_grad for each in tensors])
     outputs = _outputs(text, True).split(",") if needs_gradient else wanted
     values = [given[name] for name in numbers]
@@ -76,6 +76,12 @@ def call(text: str, given: dict[str, Any], dtype: torch.dtype | None = None) -> 
     else:
         made = formula_operators.forward(text, names, tensors, numbers, values, outputs, dtype)
     return made[0] if len(wanted) == 1 else tuple(made[: len(wanted)])
+
+
+def _is_traced_later() -> bool:
+    """Makes Dynamo take composition.forward() as one call, which torch traces when it knows the transforms."""
+    torch.compiler.allow_in_graph(composition.forward)
+    return True
 
 
 def _outputs(text: str, with_statistics: bool) -> str:
@@ -104,3 +110,4 @@ def _line(text: str) -> str:
 
 # As torch.compiler.assume_constant_result() does; see operators.serves().
 _line._dynamo_marked_constant = _outputs._dynamo_marked_constant = True  # type: ignore[attr-defined]
+_is_traced_later._dynamo_marked_constant = True  # type: ignore[attr-defined]

@@ -204,9 +204,23 @@ def is_looked_into():
     """True if torch needs to see its own operators: in transforms, forward-mode derivatives, traces and exported
     programs. An exported program would keep only the forward pass of an autograd.Function, without a gradient."""
     if torch.compiler.is_compiling():
-        return torch.compiler.is_exporting()
+        return torch.compiler.is_exporting() or is_transformed()
     return (torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0
             or torch.jit.is_tracing())
+
+
+def is_transformed():
+    """True if the code that torch.compile traces is inside a forward-mode derivative, or a transform of torch.func other
+    than vmap(). Their tangents do not pass through an operator of normjit, and are 0 without a word."""
+    return torch.autograd.forward_ad._current_level >= 0 or _has_derivatives()
+
+
+def _has_derivatives():
+    vmap = torch._C._functorch.TransformType.Vmap
+    return any(each.key() != vmap for each in torch._C._functorch.get_interpreter_stack() or ())
+
+
+_has_derivatives._dynamo_marked_constant = True  # type: ignore[attr-defined]  # see operators.serves()
 
 
 def _has_kernel(x, residual, weight, bias):

@@ -116,8 +116,9 @@ class _Rowwise:
 
 
 def _constant(value: Any) -> Any:
-    """Returns the current value of a number, which torch.compile may have made a symbol."""
-    is_number = isinstance(value, (int, float)) and torch.compiler.is_compiling()
+    """Returns the current value of a number, which torch.compile and make_fx() may have made a symbol."""
+    is_number = isinstance(value, (torch.SymInt, torch.SymFloat)) or (
+        isinstance(value, (int, float)) and torch.compiler.is_compiling())
     return torch.fx.experimental.symbolic_shapes.guard_scalar(value) if is_number else value
 
 
