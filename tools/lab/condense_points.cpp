@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Merges files of points of one device, and leaves out those that the others choose without them, or for which they choose
-// a schedule that was timed as almost as fast:
+// Merges files of points of one device, or of the records that a tuner made on it, and leaves out points that the others
+// choose without them, or for which they choose a schedule that was timed as almost as fast:
 //   normjit_condense_points FILE... [--beside FILE...] [--records RECORDS...] [--within PERCENT] [--keep SHAPES...] > MERGED
-// Points of other devices, which ship as well, choose beside them; for problems in SHAPES only the same schedule will do. If several files have a problem, the point of the last one stays. On an H200 a third could go, and the rest lost 0.1 % more on
-// 767 other problems (NOTES N-715).
+// Points of other devices, which ship as well, choose beside them; for problems in SHAPES only the same schedule will do.
+// If several files have a problem, the point of the last one stays. On an H200 a third could go, and the rest lost 0.1 %
+// more on 767 other problems (NOTES N-715).
 #include "points_file.h"
 #include "timed_problems.h"
 
@@ -82,7 +83,7 @@ PointFile condensed(const PointFile& all, const Others& others) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    CLI::App app("Merges points of one device and leaves out those that the others make up for");
+    CLI::App app("Merges points or records of one device and leaves out those points that the others make up for");
     std::vector<std::string> paths, beside_paths, record_paths, shape_paths;
     double percent = 0;
     app.add_option("FILE", paths)->required();
