@@ -6,6 +6,7 @@
 import os
 import random
 import struct
+import subprocess
 import unittest
 
 import program
@@ -184,6 +185,16 @@ class BadOutput(Case):
         locked.mkdir(0o555)
         arguments = ["run", "--input", problem, "--output", locked / "g"]
         self.refused(2, "locked/g: cannot be written: Permission denied", *arguments)
+
+    def test_a_pipe_gets_the_output(self):
+        pipe = self.folder / "pipe"
+        os.mkfifo(pipe)
+        problem = self.file(tensor_file(small_problem()))
+        for writes in [["run", "--input", problem, "--output", pipe], ["bench", "rmsnorm rows=4 cols=8", "--json", pipe]]:
+            with subprocess.Popen(["timeout", "60", "cat", pipe], stdout=subprocess.PIPE) as reader:
+                result = normjit(*writes)
+                output, _ = reader.communicate()
+            self.assertEqual((result.returncode, b"dgamma" in output or b"planned" in output), (0, True), result.stderr)
 
     def test_output_without_input(self):
         message = "--output needs --input: generated data is not written"

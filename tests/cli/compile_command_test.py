@@ -16,7 +16,9 @@ class Compile(Case):
     TARGET = ["--target", "x86-64-avx512"]
 
     def test_every_stage(self):
-        for stage in self.done("compile", *self.TARGET, "--emit", "list").split():
+        stages = self.done("compile", *self.TARGET, "--emit", "list").split()
+        self.assertEqual(json.loads(self.done("compile", *self.TARGET, "--emit", "list", "--json")), {"stages": stages})
+        for stage in stages:
             if stage == "artifact" or (stage == "asm" and not shutil.which("objdump")):
                 continue  # an artifact is not text
             text = self.done("compile", self.SPEC, *self.TARGET, "--emit", stage)

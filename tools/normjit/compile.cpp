@@ -194,7 +194,11 @@ ordered_json to_json(const Artifact& artifact, const Times* times) {
 Status run(const CompileOptions& options) {
     NORMJIT_TRY(const Target target, read_target(options));
     const std::vector<std::string> names = stages(target);
-    if (options.emit == "list") return write_text(options.output, fmt::format("{}\n", fmt::join(names, "\n")));
+    if (options.emit == "list") {
+        const std::string list =
+            options.json ? ordered_json({{"stages", names}}).dump(2) : fmt::format("{}", fmt::join(names, "\n"));
+        return write_text(options.output, list + "\n");
+    }
     if (!options.emit.empty() && std::find(names.begin(), names.end(), options.emit) == names.end()) {
         return invalid_argument(fmt::format("--emit {}: allowed for --target {}: list {}", options.emit, options.target,
                                             fmt::join(names, " ")));

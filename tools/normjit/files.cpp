@@ -9,6 +9,7 @@
 #include <filesystem>
 
 #include <fmt/core.h>
+#include <unistd.h>
 
 namespace normjit::cli {
 
@@ -23,7 +24,10 @@ Status check_writable(const std::string& path, const std::vector<std::string>& o
         if (std::filesystem::is_regular_file(path, error) && std::filesystem::equivalent(path, other, error))
             return invalid_argument(fmt::format("{}: is already used by this command, and would be lost", path));
     }
-    return OutputFile::create(path).status();
+    std::error_code error;
+    if (!std::filesystem::is_fifo(path, error)) return OutputFile::create(path).status();
+    if (access(path.c_str(), W_OK) == 0) return {};  // a pipe's reader ends when a writer has come and gone
+    return invalid_argument(fmt::format("{}: cannot be written: {}", path, std::strerror(errno)));
 }
 
 Status check_growable(const std::string& path) {

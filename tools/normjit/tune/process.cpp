@@ -65,7 +65,8 @@ Expected<Json> Channel::receive(Time deadline) {
 
 Expected<Child> Child::start(const Main& main) {
     int ends[2];
-    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) return failed(std::strerror(errno));
+    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
+        return failed(fmt::format("sockets for a process: {}", std::strerror(errno)));
     std::fflush(nullptr);  // otherwise both processes would write the buffered output
     const pid_t parent = ::getpid();
     const pid_t pid = ::fork();
