@@ -97,9 +97,8 @@ class Operand:
                 raise InvalidArgument(f"{self.name}: requires a gradient, which would end here; call normjit.torch.layer_norm or "
                                       "rms_norm, or give detach()")
             array = array.detach()
-        if "torch" in _packages(type(array)) and array.is_neg():
-            raise InvalidArgument(f"{self.name}: is a view that negates what it reads, which normjit would not see; give "
-                                  "resolve_neg()")
+        if "torch" in _packages(type(array)):
+            _check_tensor(self.name, array)
         on_gpu = device_type(self.name, array) != CPU
         self._owner = capsule = _capsule_of(self.name, array, {"stream": stream or 1} if on_gpu else {})
         self.read_only = _is_of_jax(array)  # before DLPack 1, capsules cannot say that they are read-only
@@ -111,6 +110,20 @@ class Operand:
             self.tensor = DLTensor.from_address(_capsule_pointer(capsule, b"dltensor"))
         else:
             raise InvalidArgument(f"{self.name}: its __dlpack__() returns no tensor but {type(capsule).__name__}")
+
+
+def _check_tensor(name, tensor):
+    """Raises InvalidArgument for a tensor of torch's that is not what its memory holds, and where torch would lose what
+    depends on the call."""
+    torch = sys.modules["torch"]
+    if tensor.is_neg():
+        raise InvalidArgument(f"{name}: is a view that negates what it reads, which normjit would not see; give resolve_neg()")
+    proxies = sys.modules.get("torch.fx.experimental.proxy_tensor")  # of make_fx()
+    if torch.jit.is_tracing() or (proxies is not None and proxies.get_proxy_mode() is not None):
+        raise InvalidArgument(f"{name}: torch traces this call, which would not be in the trace; call normjit.torch there")
+    forward = torch.autograd.forward_ad
+    if forward._current_level >= 0 and forward.unpack_dual(tensor).tangent is not None:
+        raise InvalidArgument(f"{name}: has a tangent, which would end here; call normjit.torch.layer_norm or rms_norm")
 
 
 def device_type(name, array):

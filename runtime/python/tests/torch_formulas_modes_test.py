@@ -249,6 +249,8 @@ def test_traces_of_the_dispatcher(norm, mode):
     traced = make_fx(lambda *tensors: gradients(norm, tensors), tracing_mode=mode)(*leaves(4, 16))
     others = [leaf(*each.shape, seed=7) for each in leaves(4, 16)]
     assert_same(traced(*others), gradients(torchs, others))
+    before_autograd = make_fx(lambda x, z, w: norm(x, z, w), tracing_mode=mode, pre_dispatch=True)(*leaves(4, 16))
+    assert_same([before_autograd(*others)], [torchs(*others)])
 
 
 @pytest.mark.parametrize("norm", [formula, rowwise])

@@ -5,6 +5,7 @@ import normjit.torch
 import pytest
 import torch
 from processes import run_program
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch_cases import DEVICES, TORCH_SAYS_WHY, Served, case, check, layer_norm
 
 LAYER_NORM = ("native_layer_norm_backward", "CPU")
@@ -310,3 +311,17 @@ def test_torch_compile_calls_functions_on_arrays_as_they_are(function, as_array)
     torch._dynamo.reset()  # it has given the function up
     with pytest.raises(Exception, match="x: torch.compile traces this call, and sees no data; call normjit.torch there"):
         torch.compile(of, backend="eager", fullgraph=True)(x)
+
+
+def tangent(function, x):
+    with torch.autograd.forward_ad.dual_level():
+        return function(torch.autograd.forward_ad.make_dual(x, x))
+
+
+@pytest.mark.parametrize("use", [lambda f, x: make_fx(f)(x), lambda f, x: make_fx(f, pre_dispatch=True)(x), torch.jit.trace,
+                                 tangent, lambda f, x: torch.func.jvp(f, (x,), (x,))])
+@pytest.mark.parametrize("function", [normjit.rms_norm, lambda x: normjit.formula("l2norm")(x=x)])
+def test_functions_on_arrays_where_torch_would_lose_their_call(function, use):
+    with pytest.raises(normjit.InvalidArgument, match="^x: (torch traces this call, which would not be in the trace; "
+                                                      "call normjit.torch there|has a tangent, which would end here)"):
+        use(lambda x: function(x)[0], torch.ones(3, 8))
