@@ -51,7 +51,7 @@ struct SlicedRowsTask {
     int64_t continues = 0;  ///< 1: the partials and their rounding errors already hold the sums of earlier rows
 };
 
-/// Return the offset of an operand's members in a RowsTask, in bytes.
+/// Return the offsets of an operand's members in a RowsTask, in bytes.
 constexpr size_t data_offset(size_t place) {
     return offsetof(RowsTask, operands) + place * sizeof(CpuOperand) + offsetof(CpuOperand, data);
 }

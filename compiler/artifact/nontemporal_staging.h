@@ -22,8 +22,8 @@ inline int64_t stack_bytes(int64_t cols, const Operand& matrix, const CpuSchedul
     return cpu.row_block * stack_row_bytes(cols, matrix);
 }
 
-/// True if rows without gaps between them all start at line boundaries when the first one does. What has an element for
-/// each group of columns goes through the caches in any case.
+/// True if rows without gaps between them all start at line boundaries when the first one does. Outputs with an element
+/// for each group of columns go through the caches in any case.
 inline bool fills_lines(int64_t cols, const Operand& matrix) {
     return matrix.axes.has_groups() || cols * matrix.bytes() % 64 == 0;
 }

@@ -37,7 +37,7 @@ extern const Backend portable_backend;
 /// Makes an artifact that has everything except code. Geometry and launches come from here alone.
 Artifact describe_launches(const plan::Plan& plan, CodeFormat format);
 
-/// Returns the back end that serves a target; `unavailable` if none of this build does.
+/// Returns the back end that serves a target; `unavailable` if no back end of this build does.
 Expected<const Backend*> find(const Target& target);
 
 /// Returns its name and version: "llvm 19.1.7".

@@ -145,8 +145,8 @@ class Differentiation {
         }
     }
 
-    /// Refuses arithmetic on sums over the rows, except by numbers: an adjoint that needs such a sum would be known only
-    /// after all rows, and that of an [N] input is a sum over the rows itself.
+    /// Refuses arithmetic on sums over the rows, except with numbers: an adjoint that needs such a sum would be known
+    /// only after all rows, and the adjoint of an [N] input is itself a sum over the rows.
     Status check_late(ValueId id) const {
         const ir::Value& value = forward_[id];
         if (!is_late_[id] || value.op == Op::col_sum) return {};

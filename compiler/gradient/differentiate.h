@@ -28,8 +28,8 @@ struct Given {
 Expected<std::vector<ir::Expr>> differentiate(ir::Builder& builder, std::span<const Given> gradients,
                                               std::span<const ir::Expr> wanted, std::span<const Given> saved);
 
-/// Tells for each of the values `wanted`, given as above, whether its gradient is 0 because no output depends on it. The
-/// values that it appends to the function are of no use.
+/// Tells for each of the values `wanted`, given as above, whether its gradient is 0 because no output depends on it. It
+/// also appends values to the function, which are of no use.
 Expected<std::vector<bool>> are_zero(ir::Builder& builder, std::span<const Given> gradients,
                                      std::span<const ir::Expr> wanted, std::span<const Given> saved);
 

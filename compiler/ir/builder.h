@@ -20,7 +20,7 @@ struct Expr {
 
 class Builder {
   public:
-    /// Appends to the function, which declares the operands, the number of columns and the types.
+    /// Values are appended to `function`, which declares the operands, the number of columns and the types.
     explicit Builder(Function function) : function_(std::move(function)) {}
 
     Expr input(Tensor tensor);
@@ -31,8 +31,8 @@ class Builder {
     /// several other values get the same name, the first one keeps it.
     Expr name(std::string_view name, Expr value);
     void output(Tensor tensor, Expr value);
-    /// Makes all uses of a value, present and future, use another one that is older than they are. The other takes its
-    /// name.
+    /// Replaces a value in all its uses, present and future, by another one that is older than they are. The other
+    /// value takes over the name.
     void replace(Expr value, Expr by);
 
     const Function& function() const { return function_; }
@@ -79,7 +79,7 @@ inline Expr max(Expr a, Expr b) { return a.builder->apply(Op::max, a, b); }
 inline Expr compare(Expr a, Expr b) { return a.builder->apply(Op::compare, a, b); }
 /// Returns the value as a store in this type would leave it.
 Expr round_to(DType type, Expr a);
-/// Returns the value for every element of another.
+/// Returns the value, repeated for every element of b.
 inline Expr like(Expr a, Expr b) { return a.builder->apply(Op::like, a, b); }
 inline Expr div_or_zero(Expr a, Expr b) { return a.builder->apply(Op::div_or_zero, a, b); }
 

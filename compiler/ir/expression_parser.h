@@ -27,7 +27,7 @@ class ExpressionParser {
         const Token& token = lexer_.peek();
         return token.kind == Token::Kind::number || (token.kind == Token::Kind::word && is_special_number(token.text));
     }
-    /// Skips the symbol; false if the next token is another.
+    /// Skips the symbol; false if the next token is something else.
     bool accept(char symbol);
 
     static Status error_at(const Token& token, std::string_view what);
@@ -47,12 +47,12 @@ class ExpressionParser {
     virtual Expected<ValueId> find(const Token& name);
     /// Returns how many operands a function takes.
     virtual Expected<size_t> operands_of(const Token& function) const;
-    /// Appends the value of a function that there is, of as many operands as it takes.
+    /// Appends a call. The function must exist, and there must be as many operands as it takes.
     virtual Expected<ValueId> call(const Token& function, std::span<const ValueId> operands);
     /// Appends the value of an operation; `b` is no_value if it has one operand.
     virtual Expected<ValueId> apply(const Token& notation, ValueId a, ValueId b);
     Expected<ValueId> add(const Token& at, Value value);
-    /// Gives a value its name. Fails if there is one of this name.
+    /// Gives a value its name. Fails if another value has the name.
     Status define(const Token& name, ValueId value);
 
     Lexer lexer_;

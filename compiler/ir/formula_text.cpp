@@ -23,7 +23,7 @@ namespace {
 /// Stands for a missing tensor in an expression.
 constexpr ValueId missing = -2;
 
-/// The rounding errors of a product of so many factors stay below a thousandth.
+/// The rounding errors of a product with this many factors stay below a thousandth.
 constexpr int largest_exponent = 1024;
 
 constexpr std::string_view notations[] = {
@@ -31,7 +31,7 @@ constexpr std::string_view notations[] = {
 #include "ir/ops.def"
 };
 
-/// True for parts of functions and of sums over the rows, which only passes make.
+/// True for the operations to which passes expand functions and sums over the rows; formulas cannot use them.
 bool is_for_compiler(Op op) {
     constexpr Op parts[] = {Op::copysign,           Op::mantissa,        Op::exponent,    Op::ldexp,
                             Op::partial_accumulate, Op::partial_max_abs, Op::final_reduce};
@@ -186,7 +186,7 @@ class FormulaParser final : SignatureParser {
         return value;
     }
 
-    /// Writes a ^ b: products for whole numbers, of roots for halves, else an exponential.
+    /// Writes a ^ b: as a product if b is whole, as a product of roots if 2 * b is whole, else as an exponential.
     Expected<ValueId> raised(const Token& at, ValueId a, ValueId b) {
         const auto exponent = number_of(b);
         if (!exponent)
@@ -258,7 +258,7 @@ class FormulaParser final : SignatureParser {
     bool is_per_slice(ValueId id) const {
         if (id == no_value) return false;
         const Value& value = function_[id];
-        if (value.op == Op::col_sum) return false;  // as its output says
+        if (value.op == Op::col_sum) return false;  // its output decides that
         if (value.op != Op::input) return is_per_slice(value.operands[0]) || is_per_slice(value.operands[1]);
         const auto declared = std::ranges::find(signature_.tensors, value.name, &Signature::Tensor::name);
         return declared != signature_.tensors.end() && declared->axes.is_per_slice();
@@ -300,7 +300,7 @@ class FormulaParser final : SignatureParser {
 
     bool is_scalar(ValueId id) const { return id >= 0 && function_[id].shape == Shape::scalar; }
 
-    /// Returns the value of an operation of which an operand is missing.
+    /// Returns the value of an operation that lacks an operand.
     Expected<ValueId> without(const Token& notation, ValueId a, ValueId b) {
         const ValueId other = a == missing ? b : a;
         if (other == no_value || other == missing || is_scalar(other)) return missing;

@@ -68,12 +68,12 @@ class PerValue {
 
 /// Where a value stands in the text that it was read from.
 struct Place {
-    int line = 0;  ///< 0: no text says the value
+    int line = 0;  ///< 0: the value comes from no text
     int column = 0;
     /// Places do not make values differ.
     bool operator==(const Place&) const { return true; }
 };
-/// Returns "line 3, column 14: ", or nothing for a value that no text says.
+/// Returns "line 3, column 14: ", or nothing for a value that comes from no text.
 std::string text(Place place);
 
 struct Value {
@@ -167,7 +167,7 @@ std::optional<std::string> statement(const Function& function, ValueId id);
 /// Returns the name that print() gives a value, its own or a generated one; empty if the value is inside its user.
 std::string name(const Function& function, ValueId id);
 
-/// Parses a formula. Its tensors have the numbers that `operands` gives their names, others a free number. Errors have a
+/// Parses a formula. Tensors get the number that `operands` has for their name, others a free number. Errors give a
 /// position: "line 3, column 14: unknown value 'xhta'".
 Expected<Function> parse(std::string_view text, const Operands& operands = {});
 

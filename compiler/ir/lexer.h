@@ -22,7 +22,7 @@ struct Token {
 class Lexer {
   public:
     explicit Lexer(std::string_view text) : text_(text) { next(); }
-    /// Gives all tokens of a text without line ends the place of `user`, a token of another text.
+    /// For a text without line ends: all its tokens report the place of `user`, a token of another text.
     Lexer(std::string_view text, const Token& user) : text_(text), line_(user.line), column_(user.column) { next(); }
 
     const Token& peek() const { return token_; }
@@ -49,7 +49,7 @@ class Lexer {
             double ignored = 0;
             at_ = static_cast<size_t>(std::from_chars(text_.data() + begin, text_.data() + text_.size(), ignored).ptr -
                                       text_.data());
-            skip_letters();  // so that 0x10, no number, is one token
+            skip_letters();  // so that 0x10, which is no number, is one token
         } else {
             token_.kind = Token::Kind::symbol;
             while (at_ < text_.size() && is_continuation(text_[at_])) ++at_;
@@ -60,7 +60,7 @@ class Lexer {
     }
 
   private:
-    /// True for the bytes after the first of a character in UTF-8.
+    /// True for every byte of a UTF-8 character except its first.
     static bool is_continuation(char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; }
 
     void skip_letters() {

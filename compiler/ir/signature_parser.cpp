@@ -29,7 +29,7 @@ constexpr NamedAxes all_axes[] = {
     {"[]", {false, false, false}},
 };
 
-/// Appends a token. Words and numbers that follow each other stay apart, so that a text with them stays refused.
+/// Appends a token. Adjacent words and numbers stay apart, so that a text that contains them is still refused.
 void append(std::string& line, std::string_view token) {
     const auto may_go_on = [](char c) { return is_letter(c) || is_digit(c) || c == '.'; };
     const bool is_operator = token.size() == 1 && std::string_view("+-*/^=").find(token[0]) != std::string_view::npos;

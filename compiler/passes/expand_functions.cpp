@@ -24,7 +24,7 @@ namespace {
 using ir::Op;
 using ir::ValueId;
 
-/// What depends on the compute type.
+/// The numbers that depend on the compute type.
 struct Numbers {
     double log2_e, ln2_high, ln2_low;
     double rounding;                ///< added and subtracted, it rounds to an integer
@@ -234,7 +234,7 @@ class Expansion {
         return at_least(a, 0) - x * (density * tail(x));
     }
 
-    /// The mantissa is from 3/4 to 3/2. A number with more than 1 has the next power of two above it.
+    /// The mantissa is from 3/4 to 3/2. If it is more than 1, the next power of two is above the number.
     E round_e8m0(E a) {
         const E x = apply(Op::min, at_least(a, ir::least_e8m0), number(ir::largest_e8m0));
         const E is_more = at_least(apply(Op::compare, apply(Op::mantissa, x), number(1)), 0);

@@ -17,7 +17,7 @@ double least_of(Op op, DType compute) {
     return compute == DType::f64 ? -746 : -104;
 }
 
-/// Appends what gelu_tanh gives to its sigmoid.
+/// Appends the argument of the sigmoid in gelu_tanh.
 ValueId gelu_exponent(ir::Function& function, ValueId a) {
     const ir::Shape shape = function[a].shape;
     const auto product = [&](ValueId left, ValueId right) {

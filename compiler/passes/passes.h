@@ -22,18 +22,18 @@ ir::Function fold_constants(const ir::Function& function);
 /// elements one by one. CPUs exchange the lanes of a register instead.
 ir::Function take_neighbours_of_inputs(const ir::Function& function);
 
-/// Moves [M] factors out of row means, and in products of the last sweep to where they cost the fewest operations per
-/// element. For CPUs, whose arithmetic units can be busier than memory; on GPUs they are not.
+/// Moves [M] factors out of row means and, in products of the last sweep, to where they cost the fewest operations per
+/// element. Only for CPUs, where arithmetic can be the limit; on GPUs, memory is.
 ir::Function regroup_row_factors(const ir::Function& function);
 
 /// Writes silu and gelu_tanh as products with a sigmoid, which their derivatives then share.
 ir::Function expand_gates(const ir::Function& function);
 
-/// Writes exp, sigmoid and the other functions as arithmetic: additions, products, powers of two and polynomials. For CPUs,
-/// whose back ends then know no function and compute the same bits; a GPU has functions of its own.
+/// Writes exp, sigmoid and the other functions as arithmetic: additions, products, powers of two and polynomials. Only
+/// for CPUs, whose back ends then need to know no function and compute the same bits; GPUs have their own functions.
 ir::Function expand_functions(const ir::Function& function);
 
-/// Keeps one of several values that are computed in the same way.
+/// Of values that are computed in the same way, keeps only one.
 ir::Function merge_common(const ir::Function& function);
 
 /// Drops the outputs that are not requested (those without an element type) and all unused values.
@@ -54,7 +54,7 @@ struct Pass {
     bool on_cpus = true, on_gpus = true;
 };
 
-/// Returns the passes in their order.
+/// Returns the passes in the order in which they run.
 std::span<const Pass> pipeline();
 
 /// Runs the passes for the target, and verifies before the first and after each. Stops after the pass named `last`; if
@@ -62,7 +62,7 @@ std::span<const Pass> pipeline();
 Expected<ir::Function> run_pipeline(ir::Function function, const Target& target, std::string_view last = {});
 
 /// Copies a function value by value. `emit` receives each value, with its operands already renumbered, and the copy so
-/// far, and returns the value that replaces it. If two values have the same name, the second loses it.
+/// far, and returns the value that replaces it. If two values have the same name, the second loses its name.
 template <class Emit>
 ir::Function rewrite(const ir::Function& function, Emit emit) {
     ir::Function copy{

@@ -8,11 +8,11 @@
 //     dx     = rstd * (g - (xhat * c1 + c2))    dx     = (dy * rstd) * gamma - (d * (rstd * (rstd * c1)) + rstd * c2)
 //     dgamma = col_sum(dy * xhat)               dgamma = col_sum((dy * rstd) * d)
 //
-// A sum that has other users, or that already has a row's factor, takes none: it would cost more than it saves, and h -
-// mean of a residual stream, h = x * rowscale + residual, would break into terms that cancel. x - mean is still
-// computed first. rstd * 0 is for an infinite rstd: the row's dx must then be NaN, and g * d alone is finite. Products
-// leave the range of the compute type in other cases than before: for f32 with a standard deviation outside of 1e-17 to
-// 1e17, which eps prevents on one side, and f16 and trained networks do not reach on the other.
+// A sum that has other users, or already a row's factor, takes no factor into its terms: that would cost more than it
+// saves, and for a residual stream, h = x * rowscale + residual, h - mean would break into terms that cancel. x - mean
+// is still computed first. rstd * 0 is for an infinite rstd: the row's dx must then be NaN, and g * d alone is finite.
+// Products may leave the range of the compute type where they did not before: for f32, if the standard deviation is
+// outside of 1e-17 to 1e17. eps prevents the lower end; f16 and trained networks do not reach the upper one.
 #include "passes/passes.h"
 
 #include <array>

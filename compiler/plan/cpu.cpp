@@ -87,9 +87,9 @@ void split_columns(const Plan& plan, const CpuSchedule& cpu, Geometry& geometry)
     geometry.cpu.sums_bytes = means * geometry.cpu.column_ranges * geometry.cpu.part_sums_bytes(element);
 }
 
-/// Finds the array that the final reduce leaves each output's sums of columns or largest magnitudes in. The sums that
-/// become sums of runs get arrays after the `used` ones; a scalar is in the array of its partials. Returns how many
-/// arrays there are.
+/// Decides in which array the final reduce leaves each output's column sums or largest magnitudes. Column sums to be
+/// added up over runs get arrays after the `used` ones; a scalar uses the array of its partials. Returns the number of
+/// arrays.
 int64_t place_results(const Plan& plan, int64_t used, CpuGeometry& cpu) {
     const auto reductions = plan.operands.reductions();
     for (size_t i = 0; i < reductions.size(); ++i) {

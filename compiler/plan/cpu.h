@@ -13,7 +13,7 @@ CpuPlan make_cpu(const Plan& plan);
 /// sweep reads from L1, so it moves least between L2 and L1.
 void share_out_prefetches(Plan& plan);
 
-/// Refuses more sums than a launch can tell apart as those of one slice and those of all.
+/// If some sums cover one slice and others all slices, refuses more of them than a launch can tell apart.
 Status check_sums_of_slices(const Plan& plan);
 
 /// Returns how a launch is divided, and what the workspace holds.

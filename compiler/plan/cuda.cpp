@@ -68,7 +68,7 @@ int64_t data_registers(const Spec& spec, const OperandList& operands, const Elem
     const int64_t math_words = static_cast<int64_t>(size_of(spec.compute())) / 4;
     const int64_t matrices = vector_words(operands.matrices(), s.vector_width);
     const int64_t columns = vector_words(operands.columns(), s.vector_width);
-    int64_t sums = 0;  // of a vector
+    int64_t sums = 0;  // per vector
     for (const int64_t run : work.sum_runs) sums += run > 1 && run % s.vector_width == 0 ? 1 : s.vector_width;
     int64_t words = steps * sums * math_words;
     if (s.staging == CudaStaging::registers && s.row_memory == CudaMemory::registers) {
@@ -195,7 +195,7 @@ bool is_costly(Op op) {
     }
 }
 
-/// Returns the results of costly functions that several sweeps would compute.
+/// Returns the results of costly functions that several sweeps would otherwise compute.
 std::vector<KeptElement> find_kept_elements(const Plan& plan) {
     ir::PerValue<std::vector<int>> sweeps_of(plan.function.values.size());
     std::vector<KeptElement> kept;
@@ -209,7 +209,7 @@ std::vector<KeptElement> find_kept_elements(const Plan& plan) {
     return kept;
 }
 
-/// Returns the values of groups of columns that single columns or outputs read.
+/// Returns the values that all columns of a group share and that elements or outputs read.
 std::vector<ir::ValueId> find_group_values(const ir::Function& function) {
     std::vector<ir::ValueId> found;
     if (ir::group_columns(function) == 0) return found;

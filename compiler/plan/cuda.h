@@ -12,10 +12,10 @@ namespace normjit::plan {
 /// The registers that addresses, counters and cursors need in addition to data. With fewer, spills are certain.
 inline constexpr int64_t least_other_registers = 20;
 
-/// Returns the blocks of the largest cluster to plan for. Only data center parts run more than 8.
+/// Returns the number of blocks in the largest cluster to plan for. Only data center parts run more than 8.
 int largest_cluster(const Target& target);
 
-/// Returns the fewest elements of a vector: with neighbours a thread has both columns of a pair.
+/// Returns the least width of a vector: with neighbour(), a thread must hold both columns of a pair.
 int cuda_least_width(const Spec& spec);
 
 /// Returns how many vectors a row touches; if they do not divide the row, for the least favourable start.
@@ -25,7 +25,7 @@ int64_t vectors_of_row(int64_t cols, int width);
 struct ElementWork {
     int64_t kept_elements = 0;           ///< the number of CudaPlan::kept_elements
     int sweeps = 0;                      ///< passes over a row
-    int functions = 0;                   ///< that cost tens of instructions, in all sweeps; kept results count once
+    int functions = 0;                   ///< costly calls (tens of instructions) in all sweeps; kept results count once
     int group_maxima = 0;                ///< values of groups of columns that lanes agree on
     std::vector<int64_t> sum_runs = {};  ///< ColumnSum::run of each sum over the rows
 };
@@ -33,16 +33,16 @@ ElementWork element_work(const Spec& spec, const Target& target);
 
 /// Finds CudaPlan::sums and CudaPlan::sums_of_outputs.
 void find_sums(const Plan& plan, CudaPlan& cuda);
-/// Returns ColumnSum::run of each.
+/// Returns ColumnSum::run of each sum.
 std::vector<int64_t> runs_of(const std::vector<ColumnSum>& sums);
-/// Returns ElementWork::sum_runs of a problem whose column outputs are each a sum of their own.
+/// Returns ElementWork::sum_runs of a problem in which each column output has its own sum.
 std::vector<int64_t> runs_of_own_sums(const OperandList& operands);
 
-/// Returns the sizes of a path, without its launches. `row_sums`: CudaPlan's.
+/// Returns the sizes of a path, without its launches. `row_sums` is CudaPlan::row_sums.
 PlannedPath measure_cuda(const Spec& spec, const OperandList& operands, int row_sums, const ElementWork& work,
                          const CudaSchedule& schedule);
 
-/// Returns the CUDA part of a plan that has its sweeps.
+/// Returns the CUDA part of a plan whose sweeps are known.
 CudaPlan make_cuda(const Plan& plan);
 
 /// Returns what the workspace holds.

@@ -11,7 +11,7 @@ namespace {
 using ir::Op;
 using ir::Shape;
 
-/// Returns a number with a bit for each sum that `value` is made of.
+/// Returns a mask with a bit for each sum from which `value` is computed.
 uint32_t mask_of_sums(const ir::Function& function, const std::vector<ColumnSum>& sums, ir::ValueId value) {
     ir::PerValue<bool> needed(function.values.size());
     needed[value] = true;

@@ -10,7 +10,8 @@ namespace {
 using ir::Op;
 using ir::ValueId;
 
-/// Returns what the outputs without rows of one slice, or of all slices, need from the partials on.
+/// Marks the values from which outputs without rows are computed, back to the partials: the outputs for each slice, or
+/// those for all slices.
 ir::PerValue<bool> values_of_sums(const ir::Function& function, const OperandList& operands, bool per_slice) {
     ir::PerValue<bool> needed(function.values.size());
     for (const Operand& operand : operands.reductions()) {

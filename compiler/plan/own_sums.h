@@ -7,8 +7,8 @@
 
 namespace normjit::plan {
 
-/// Gives the outputs of all slices sums of their own if outputs of one slice need the same ones: a sum over the rows of
-/// one slice has other partials than the sum over all rows.
+/// Copies sums that outputs for each slice and outputs for all slices both need, because a sum over the rows of one
+/// slice has other partials than the sum over all rows.
 ir::Function with_own_sums(ir::Function function, const OperandList& operands);
 
 }  // namespace normjit::plan

@@ -48,24 +48,25 @@ struct KeptElement {
     int from;  ///< the sweep that computes it
 };
 
-/// A sum over the rows, of which each row group has an array of partials.
+/// A sum over the rows. Each row group has an array of partials for it.
 struct ColumnSum {
     ir::ValueId value;       ///< the final_reduce
     bool per_slice = false;  ///< over the rows of one slice
     int64_t run = 1;         ///< a row group may add up this many columns side by side; 1 if an output needs each
-    int output = -1;         ///< the output [N] that this sum alone makes, which one row group may write; -1: none
+    int output = -1;         ///< the output [N] made from this sum alone, which a lone row group may write; -1: none
 };
 
 struct CudaPlan {
     CudaFinal final;
-    /// The functions' results that several sweeps read. A path with room for them computes them once for each row.
+    /// The results of functions that several sweeps read. A path with room for them computes them once for each row.
     std::vector<KeptElement> kept_elements;
     std::vector<ir::ValueId> group_maxima;  ///< the values of group_max()
-    /// What is the same for a group of columns and read by elements or stored, computed once for each vector.
+    /// The values that all columns of a group share and that elements read or outputs store. Computed once for each
+    /// vector.
     std::vector<ir::ValueId> group_values;
     int row_sums = 0;  ///< the most row means of any one sweep
     std::vector<ColumnSum> sums;
-    std::vector<uint32_t> sums_of_outputs;  ///< for each column output a bit for each sum that it is made of
+    std::vector<uint32_t> sums_of_outputs;  ///< for each column output a mask of the sums that it is made from
     int64_t scalar_parts = 0;  ///< partials that a row group has of a scalar output: one for each of its blocks, or
                                ///< more
     bool one_group = false;    ///< one row group takes all rows and writes the column outputs: no final reduce

@@ -22,9 +22,9 @@ struct Weights {
 };
 constexpr Weights weight;
 
-constexpr double many_rows = 1e9;              // of a multiprocessor
-constexpr double most_rows = 8;                // of a multiprocessor: further rows only add work
-constexpr double most_work = 1 << 15;          // vectors of a multiprocessor
+constexpr double many_rows = 1e9;              // per multiprocessor
+constexpr double most_rows = 8;                // per multiprocessor: further rows only add work
+constexpr double most_work = 1 << 15;          // vectors per multiprocessor
 constexpr double most_work_of_sums = 1 << 20;  // larger, because pacing depends on the length of a launch
 constexpr int64_t most_slice_rows = 128;
 constexpr int64_t narrow_vectors = 64;  // up to this length, blocks take several rows, wherever these start
@@ -149,7 +149,7 @@ double distance(const CudaFeatures& a, const CudaFeatures& b) {
 
 namespace {
 
-/// Returns what the text of a forward pass tells of a formula's sums over the rows.
+/// Returns what the text of a forward pass tells about a formula's sums over the rows.
 CudaGlance::Sums sums_of_forward(std::string_view spec) {
     const std::string_view formula = library_formula(text::first_word(spec)).value_or(spec);
     const auto has = [formula](std::string_view function) { return formula.find(function) != formula.npos; };
@@ -179,7 +179,7 @@ CudaGlance glance(std::string_view spec) {
     CudaGlance found{.is_formula = !is_layer, .sums = sums ? some : none};
     if (!is_layer) found.sums = is_forward ? sums_of_forward(spec) : unknown;
     if (cols == 0) return found;
-    // A matrix of a narrower type makes wider vectors, and so may a formula's groups of columns; its halves make shorter
+    // A narrower matrix makes vectors wider, and so may a formula's groups of columns. A formula in halves has shorter
     // rows, and its first input need not be x.
     if (!is_layer) bytes = std::max(bytes, widest);
     const double vectors = static_cast<double>(cols * bytes) / 16;

@@ -22,11 +22,11 @@ struct MatrixBytes {
 };
 MatrixBytes matrix_bytes(const OperandList& operands);
 
-/// True if slices have values of their own and the schedule may depend on that. With `invariant` it may not: rows have
-/// the same bits in a kernel for one slice, whose values are not told apart from shared ones.
+/// True if slices have their own column values and the schedule may depend on that. With `invariant` it may not,
+/// because a kernel for one slice, which cannot tell such values from shared ones, must give rows the same bits.
 bool depends_on_slices(const Spec& spec);
 
-/// Returns the fewest elements of a vector with which a warp holds a group of columns.
+/// Returns the least vector width with which a warp can hold a group of columns.
 inline int narrowest_of_groups(const Spec& spec) {
     return static_cast<int>(std::max<int64_t>(spec.group_columns() / 32, 1));
 }
@@ -38,10 +38,9 @@ struct CudaFeatures {
     int element_bytes = 2;         ///< of the narrowest matrix
     bool can_shift = false;        ///< a vector may begin before its row
     double rows_of_processor = 0;  ///< of all slices, for each multiprocessor; a large number if they are not known, or
-                                   ///< if every number must have the same schedule
-    int64_t slice_rows = 0;        ///< of a slice that has columns of its own; 0: no slice has, or the number is not
-                                   ///< known
-    bool has_slices = false;       ///< slices with columns of their own
+                                   ///< if the schedule may not depend on them
+    int64_t slice_rows = 0;        ///< of a slice that has its own columns; 0: no slice has, or the number is not known
+    bool has_slices = false;       ///< slices with their own columns
     int matrices_read = 0;
     int matrices_written = 0;
     int columns_read = 0;
@@ -49,8 +48,8 @@ struct CudaFeatures {
     int sums = 0;          ///< over the rows
     bool reduces = false;  ///< has outputs without rows: column sums, or sums of everything
     bool is_formula = false;
-    uint64_t norm = 0;            ///< hash of a formula's name, which tells apart norms that compute as much
-    plan::ElementWork work = {};  ///< of LayerNorm and RMSNorm only the sweeps
+    uint64_t norm = 0;            ///< hash of a formula's name, to tell apart norms with the same amount of work
+    plan::ElementWork work = {};  ///< for LayerNorm and RMSNorm only the sweeps
 
     /// Returns the number of vectors in a row, where a part of a vector counts as one.
     int64_t vectors() const;

@@ -21,12 +21,11 @@ namespace normjit::schedule {
 
 namespace {
 
-/// Weight of idle_lanes() in the distance: of those that a point's schedule would leave idle here and not in its own
-/// problem.
+/// The weight, in the distance, of the idle_lanes() that a point's schedule has here but not in its own problem.
 constexpr double idle_weight = 3;
 
-/// Returns the distance between devices: how little points of `a` tell about `b`. It is 0 for GPUs of the same
-/// architecture with about as many multiprocessors and as much memory.
+/// Returns the distance between devices, which is larger the less points of `a` tell about `b`. It is 0 for GPUs of the
+/// same architecture with about as many multiprocessors and as much memory.
 double device_distance(const CudaTarget& a, const CudaTarget& b) {
     constexpr double about = 0.07, other_architecture = 1, any_difference = 1;  // 0.07: a factor of 1.05
     const auto ratio = [](auto x, auto y) {
@@ -117,7 +116,7 @@ double idle_lanes(int64_t cols, const CudaSchedule& s) {
     return lanes / static_cast<double>(vectors_of_block(cols, s)) - 1;
 }
 
-/// Returns the fewest threads that may share a row and are at least `wanted`.
+/// Returns the smallest allowed number of threads per row that is at least `wanted`.
 int64_t allowed_threads(int64_t wanted) {
     if (wanted > 16) return round_up(wanted, 32);
     return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(wanted)));
@@ -128,8 +127,8 @@ class Scaling {
     Scaling(const CudaFit& fit, const CudaFeatures& features)
         : spec_(fit.spec()), target_(fit.target()), shape_(fit.shape()), features_(features) {}
 
-    /// Returns the point's schedule for this problem: vectors of the same bytes and as many for a thread, blocks of as
-    /// many threads. It may be illegal.
+    /// Adapts the point's schedule to this problem: vectors of as many bytes, as many vectors per thread, as many
+    /// threads per block. The result may be illegal.
     Schedule operator()(const Near& near) const {
         CudaSchedule s = near.schedule();
         s.vector_width = vector_width(near);
@@ -151,8 +150,8 @@ class Scaling {
     }
 
   private:
-    /// Returns the widest vector that divides these rows if the point has the widest for its rows, else one of as many
-    /// bytes as the point's. If the point's vector divides its rows, the result must divide these.
+    /// If the point has the widest vector that divides its rows, returns the widest that divides these rows; otherwise
+    /// one of as many bytes as the point's. If the point's vector divides its rows, the result divides these rows.
     int vector_width(const Near& near) const {
         const CudaSchedule& s = near.schedule();
         if (s.vector_width == near.features().alignment) return features_.alignment;

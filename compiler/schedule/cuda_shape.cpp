@@ -41,8 +41,8 @@ int choose_load_divisor(const Spec& spec, int width, int64_t element_bytes) {
     return is_short && has_pairs && spec.cols >= least_of_quarters && spec.cols <= most_of_quarters ? 4 : 1;
 }
 
-/// True for narrow rows that start anywhere in a vector, and for wider ones of short launches: points predict their
-/// schedules better than the tables, which know no loads of single elements (NOTES N-713).
+/// True for narrow rows that start anywhere in a vector, and for wider ones in short launches: points predict their
+/// schedules better than the tables, which have no loads of single elements (NOTES N-713).
 bool starts_anywhere_and_is_short(const Spec& spec, const CudaShape& shape, int64_t element_bytes) {
     constexpr int64_t narrow = 1 << 10, widest = 8 << 10, short_launch = 64 << 20;
     const int64_t row_bytes = spec.cols * element_bytes;
@@ -67,9 +67,10 @@ int CudaShape::blocks_of_wide_row() const {
     return !two_sums && cluster == 16 && vectors <= most_of_8_blocks ? 8 : cluster;
 }
 
-/// Takes vectors of 16 bytes of the narrowest matrix, of 16-bit elements at least. If these do not divide a row, and
-/// either the matrices have different types or rows must not start within a vector, it takes the widest that do divide it.
-/// The tables are about sums over the rows of one slice (NOTES N-712), but for short rows that start anywhere (N-713).
+/// Chooses vectors that have 16 bytes in the narrowest matrix, where elements count as at least 16 bits. If these do
+/// not divide a row, and either the matrices have different types or rows must not start within a vector, it chooses
+/// the widest that do. The tables cover sums over the rows of one slice (NOTES N-712), except for short rows that start
+/// anywhere in a vector (N-713).
 CudaShape find_cuda_shape(const Spec& spec, const Target& target) {
     const OperandList operands(spec);
     const auto [least, most, are_alike] = matrix_bytes(operands);

@@ -65,7 +65,7 @@ Values overlaps(const SearchedProblem& p, const Schedule& schedule) {
     return can ? Values{0, 1} : Values{0};
 }
 
-/// The fewest columns of a range that are worth a task.
+/// The fewest columns for which a range is worth a task.
 constexpr int64_t least_columns = 512;
 
 Values prefetches(const SearchedProblem&, const Schedule&) { return {0, 1, 2, 3}; }
@@ -79,7 +79,7 @@ Values split_rows(const SearchedProblem& p, const Schedule&) {
     return p.rows <= usual ? Values{usual, 0} : Values{usual, INT64_MAX};
 }
 
-/// Returns numbers of groups that have at least two threads each.
+/// Returns numbers of thread groups with which each has at least two threads.
 Values thread_groups(const SearchedProblem& p, const Schedule& schedule) {
     Values values = {cpu_of(p.heuristic).thread_groups};
     if (cpu_of(schedule).split_rows < p.rows) return values;

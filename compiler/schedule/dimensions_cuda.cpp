@@ -37,13 +37,14 @@ Values forms(const SearchedProblem& p, const Schedule&) {
     return values_of(CudaForm::rows, CudaForm::two_pass);
 }
 
-/// Returns the widest, which loads at most 16 bytes of the narrowest matrix, half of it, and the heuristic's.
+/// Returns the greatest width, which loads at most 16 bytes of the narrowest matrix, half of that width, and the
+/// heuristic's.
 Values vector_widths(const SearchedProblem& p, const Schedule&) {
     const int64_t widest = std::max(find_cuda_shape(p.spec, p.target).width, cuda_of(p.heuristic).vector_width);
     return filter({widest, widest / 2, cuda_of(p.heuristic).vector_width}, [](int64_t width) { return width > 0; });
 }
 
-/// Leaves each block at least 64 vectors of its row. Launches of few rows do gain from blocks with few vectors (1x8192
+/// Leaves each block at least 64 vectors of its row. Launches of few rows gain from blocks with as few as that (1x8192
 /// bf16).
 Values clusters(const SearchedProblem& p, const Schedule& so_far) {
     if (is_two_pass(so_far)) return {1};

@@ -33,7 +33,7 @@ int widest_legal(Legality& legality, CpuSchedule cpu, int CpuSchedule::* field) 
 int64_t rows_in_l1(const Spec& spec, const Target& target) {
     if (!spec.writes_matrices()) return 0;  // one sweep
     const auto math_bytes = static_cast<int64_t>(size_of(spec.compute()));
-    int64_t of_row = 0;  // bytes of one element of each matrix
+    int64_t of_row = 0;  // bytes of one column in all matrices
     for (const Operand& operand : OperandList(spec)) {
         if (!operand.is_matrix()) continue;
         if (!operand.is_written() && operand.bytes() < math_bytes) return 0;
@@ -58,8 +58,8 @@ bool outgrows_caches(const Spec& spec, const Target& target) {
     return spec.rows && bytes_moved(spec, *spec.rows) / 1024 >= outgrown_kb(spec, target);
 }
 
-/// True for short rows that share lines with their neighbours, on a Zen 4. Blocks of a few such rows, stored through the
-/// caches, are faster than the many that fill lines for stores past them (NOTES N-608).
+/// True for short rows that share lines with their neighbours, on a Zen 4. Blocks of a few such rows, stored through
+/// the caches, are faster than blocks with enough rows to fill lines, stored past the caches (NOTES N-608).
 bool has_short_rows_in_shared_lines(const Spec& spec, const Target& target) {
     constexpr int64_t shortest = 128, too_long = 512;  // bytes
     const int64_t row = spec.cols * static_cast<int64_t>(size_of(type_of_rows(spec)));
@@ -208,8 +208,8 @@ int64_t choose_row_groups(const Spec& spec, const Target& target) {
 }
 
 /// Decides whether to cache the [N] values. Caching saves conversions, unless the values are used as they are in
-/// memory. Wide rows need the room in L2, as on a Zen 4 bf16 columns do in L1, and a forward pass reads the values only
-/// once for a block of rows (NOTES N-611).
+/// memory. It does not pay where the cached values would take room that wide rows need in L2 or, on a Zen 4 with bf16
+/// columns, too much of L1, nor in a forward pass, which reads the values only once per block of rows (NOTES N-611).
 int choose_cache_columns(const Spec& spec, const Target& target) {
     constexpr int64_t min_rows = 64;
     if (spec.pass == Pass::forward) return 0;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chooses a CUDA schedule without measuring: that of the nearest measured point. For most passes with column sums over
-// one slice, tables predict better than a point of another problem (NOTES N-712): a schedule is taken from the table of the
-// fastest, changed for few rows and fitted to the spec's types and the target. Where neither has an answer, a search
-// finds the fewest blocks and vectors a thread in which a row fits.
+// Chooses a CUDA schedule without measuring, usually that of the nearest measured point. For most passes with column
+// sums over one slice, tables predict better than a point of another problem (NOTES N-712): the schedule comes from a
+// table of the fastest ones, is changed for few rows, and is fitted to the spec's types and the target. Where neither
+// has an answer, a search finds the fewest blocks and vectors a thread in which a row fits.
 #include "plan/cuda.h"
 #include "schedule/cuda_adaptations.h"
 #include "schedule/cuda_fit.h"

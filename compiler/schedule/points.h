@@ -20,7 +20,7 @@ struct PointSet::Source {
     /// `text` is a file's content. Lines that are not points are skipped.
     Source(std::string called, std::string of);
 
-    /// What a search needs to know of a GPU's point.
+    /// What a search needs to know about a GPU's point.
     struct CudaPoint {
         Point point;
         schedule::CudaFeatures features;

@@ -147,7 +147,7 @@ std::vector<Schedule> ScheduleSpace::relatives() const {
     const SearchedProblem& p = impl_->searched;
     std::vector<Schedule> found;
     const auto add = [&](Spec other, double cols, double rows) {
-        constexpr int64_t widest = 16;  // so that rows start at the same places in vectors
+        constexpr int64_t widest = 16;  // other widths differ by multiples of it, so rows start in vectors as before
         const int64_t start = other.cols % widest;
         const double vectors = (static_cast<double>(other.cols) * cols - static_cast<double>(start)) / widest;
         other.cols = std::max<int64_t>(std::llround(vectors) * widest + start, 1);

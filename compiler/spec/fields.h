@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The keys of a spec's text that every norm has, named or given as a formula.
+// The keys that the texts of all specs share, whether the norm is named or given as a formula.
 #pragma once
 
 #include "support/text.h"
@@ -24,7 +24,7 @@ std::vector<std::string_view> dtypes_and(std::span<const DType> types, std::init
 Status read_type(const text::Fields& fields, std::string_view key, std::span<const DType> types,
                  std::initializer_list<std::string_view> other_words, std::optional<DType>& type);
 
-/// Returns " cols=4096", or nothing where the default says as much.
+/// Returns " cols=4096", or nothing if that is the default.
 std::string size_text(const Spec& spec, std::string_view key);
 
 }  // namespace normjit

@@ -20,7 +20,8 @@ namespace {
 
 using gradient::Given;
 
-/// Writes the value; if the tensor accumulates, adds the value to what it holds. Stores of e8m0 take numbers that it has.
+/// Writes the value; if the tensor accumulates, adds the value to what it holds. A value for an e8m0 tensor is rounded
+/// to that type first, because stores expect such values.
 void write(ir::Builder& b, const Spec& spec, Tensor tensor, ir::Expr value) {
     const bool is_rounded = b.function()[value.id].op == ir::Op::round_e8m0;
     if (spec.dtype(tensor) == DType::e8m0 && !is_rounded) return b.output(tensor, b.apply(ir::Op::round_e8m0, value));

@@ -18,7 +18,7 @@ namespace normjit {
 /// Returns the name of the gradient of a tensor or value.
 std::string gradient_name(std::string_view name);
 
-/// Returns the text of a norm in templates/norms; nothing if there is none of this name.
+/// Returns the text of a norm in templates/norms; nothing if there is no such norm.
 std::optional<std::string_view> library_formula(std::string_view name);
 /// Returns the keys of a spec with a formula that are not names of tensors or numbers.
 const std::vector<std::string_view>& formula_keys();
@@ -47,7 +47,7 @@ Status check_sums_beside_runs(const Spec& spec, const ir::Function& function);
 /// the formula has no gradient.
 Expected<std::set<std::string, std::less<>>> inputs_without_gradient(const Spec& spec);
 
-/// True if the text begins like that of a spec with a formula.
+/// True if the text begins like the text of a spec with a formula.
 bool begins_with_formula(std::string_view text);
 Expected<Spec> parse_formula_spec(std::string_view text);
 std::string formula_spec_text(const Spec& spec);

@@ -79,7 +79,8 @@ class FormulaReader {
         return {};
     }
 
-    /// True if the number is the run of inputs that are all missing. If the formula says it elsewhere, its parser refuses.
+    /// True if the number is the run length only of inputs that are all missing. If the formula uses it elsewhere, its
+    /// parser refuses.
     bool has_no_runs(std::string_view number) const {
         const auto& all = source_.signature.tensors;
         const auto is_of_none = [&](const auto& tensor) { return tensor.run != number || is_missing(tensor); };
@@ -90,7 +91,7 @@ class FormulaReader {
         return !input.is_output && input.is_optional && fields_.find(input.name).value_or(left_out) == left_out;
     }
 
-    /// Reads what both passes have.
+    /// Reads the keys that both passes have, and the inputs.
     Status read_given() {
         formula_.source = source_.as_written;
         formula_.name = source_.signature.name;
@@ -188,7 +189,7 @@ class FormulaReader {
         return {};
     }
 
-    /// The forward pass, and which of its values the outputs with a gradient need.
+    /// The forward pass, and the values in it that outputs with a gradient need.
     struct Needed {
         ForwardPass pass;
         ir::PerValue<bool> by_outputs;
@@ -310,7 +311,7 @@ class FormulaReader {
         return {};
     }
 
-    /// Gives the spec the formula as it is so far, with all tensors.
+    /// Gives the spec the formula as read so far, with all tensors.
     void use_formula() {
         spec_.formula = std::make_shared<const Formula>(formula_);
         for (const Tensor tensor : all_tensors) {
@@ -373,7 +374,7 @@ class FormulaReader {
     std::optional<std::string> only_gradient_;  ///< the gradient that is asked about; replaces `out`
 };
 
-/// Reads the text, and returns what `use` makes of its reader.
+/// Makes a reader for the text, and returns use(reader).
 template <class Use>
 auto with_reader(std::string_view text, const Use& use) -> decltype(use(std::declval<FormulaReader&>())) {
     NORMJIT_TRY(const FormulaSource source, read_source(text));

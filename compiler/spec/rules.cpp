@@ -23,7 +23,7 @@ Status error(std::string_view key, std::string_view value, std::string_view reas
 /// Returns the key that gives the tensor's type.
 std::string_view key_of(Tensor tensor) { return is_statistic(tensor) ? "stats" : name(tensor); }
 
-/// Returns the value of a key as the text of the spec would have it.
+/// Returns the value of a key as it would appear in the text of the spec.
 std::string value_of(const Spec& spec, std::string_view key) {
 #define CHOICE(member, ...) \
     if (key == #member) return std::string(name(spec.member));
@@ -183,7 +183,8 @@ Status check_tensors(const Spec& spec) {
     return {};
 }
 
-/// Returns the name of the tensor whose type is that of `tensor`: the input's for its gradient, if they are the same.
+/// Returns the name of the tensor to blame for the type of `tensor`: the input, if `tensor` is its gradient and has the
+/// same type.
 std::string_view name_with_type(const Spec& spec, Tensor tensor) {
     const Formula::Tensor& its = *spec.formula->tensors[tensor];
     for (const auto& input : spec.formula->tensors.values) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of the C library that frees itself.
+// Memory from the C library that is freed automatically.
 #pragma once
 
 #include <cstddef>

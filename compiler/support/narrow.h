@@ -50,7 +50,8 @@ struct SmallFormat {
     uint32_t first_special;  ///< the first positive code that is not a finite number
 
     uint32_t cut() const { return 23 - fraction; }  ///< the low bits of an f32's fraction that the type lacks
-    /// What the smaller bias subtracts from an f32's bits once they are shortened.
+    /// The difference of the exponents' biases, in place: it is subtracted from an f32's bits after these are
+    /// shortened.
     uint32_t rebias() const { return (127 - bias) << fraction; }
     float smallest_normal() const { return std::bit_cast<float>((127 + 1 - bias) << 23); }
     /// Adding it makes the smallest denormal the unit in the last place of the sum.
@@ -60,7 +61,7 @@ inline constexpr SmallFormat e4m3_format = {3, 7, 448, 0x7f};
 inline constexpr SmallFormat e5m2_format = {2, 15, 57344, 0x7c};
 inline constexpr uint8_t small_nan = 0x7f;  ///< the NaN that is stored in either type
 
-/// Converts through f16, which has all values of both types, those of e4m3 as 2^-8 times as large.
+/// Converts through f16, which can represent all values of both types, those of e4m3 divided by 2^8.
 inline float from_e4m3(uint8_t code) {
     const uint32_t magnitude = code & 0x7f, sign = static_cast<uint32_t>(code & 0x80) << 8;
     if (magnitude == 0x7f) return std::bit_cast<float>(0x7fc00000 | sign << 16);
@@ -86,7 +87,7 @@ inline uint8_t to_small(float number, const SmallFormat& format) {
     return static_cast<uint8_t>(code | (bits >> 24 & 0x80));
 }
 
-/// Returns the code of a number that e8m0 has: the exponent of its bits. A NaN's is 0xff.
+/// Returns the code of a number that e8m0 can represent: its exponent bits. A NaN's is 0xff.
 inline uint8_t to_e8m0(float number) { return static_cast<uint8_t>(std::bit_cast<uint32_t>(number) >> 23); }
 
 }  // namespace normjit

@@ -63,8 +63,8 @@ Character character(std::string_view text) {
     return {code, count};
 }
 
-/// True for the characters of ASCII that are seen, and for letters and signs of the blocks that keyboards and documents
-/// have. Blanks, marks that join other characters, and marks of the direction of writing are not seen.
+/// True for printable ASCII characters, and for letters and signs of the Unicode blocks that are usual on keyboards and
+/// in documents; not for other blanks, combining marks, and marks of the writing direction.
 bool is_visible(char32_t code) {
     constexpr std::pair<char32_t, char32_t> visible[] = {
         {' ', '~'},       {0xa1, 0xac},     {0xae, 0x2ff},    {0x370, 0x482},   {0x48a, 0x58a},
@@ -135,7 +135,7 @@ Expected<int64_t> parse_int(std::string_view value, int64_t least, int64_t most)
 }
 
 Expected<double> parse_double(std::string_view value) {
-    const DefaultSettings settings;  // from_chars rounds as its caller does
+    const DefaultSettings settings;  // from_chars uses its caller's rounding mode
     double number = 0;
     const char* end = value.data() + value.size();
     const auto [stop, code] = std::from_chars(value.data(), end, number);

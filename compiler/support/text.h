@@ -21,15 +21,15 @@ std::string_view trim(std::string_view text);
 /// Returns the text up to the first white space; empty if there is no word.
 std::string_view first_word(std::string_view text);
 
-/// Returns `text`, in UTF-8, as errors show it: what is not seen as its number, U+00A0, other bytes escaped, and the end
-/// of a long one cut off.
+/// Returns `text`, in UTF-8, as errors show it: invisible characters as their numbers, such as U+00A0, control
+/// characters and invalid bytes escaped, a long text cut off.
 std::string shown(std::string_view text);
 
 /// Returns "a b c".
 std::string join(std::span<const std::string_view> words);
 
-/// Returns "; did you mean 'cols'?" if one of `words` is one typing error away, else nothing. A word of one letter is
-/// never taken for another: 2 does not mean 0.
+/// Returns "; did you mean 'cols'?" if one of `words` is a typing error or, if it is long, two away, else nothing. A
+/// word of one letter is never taken for another: 2 does not mean 0.
 std::string did_you_mean(std::string_view word, std::span<const std::string_view> words);
 
 /// Parses a number. An error says what the value must be, without a subject: "must be a whole number".

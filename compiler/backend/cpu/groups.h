@@ -3,7 +3,7 @@
 //
 //     for each row: for each group of columns
 //         for each unit: load, compute, find the largest; what the second pass reads again waits in the frame
-//         compute what is one for the group, with equal lanes; store its outputs' elements
+//         compute what the group shares, with equal lanes; store the group's elements of outputs
 //         for each unit: load or read what waits, compute, store
 #pragma once
 
@@ -18,7 +18,7 @@ namespace normjit::backend::cpu {
 
 class GroupedSweep {
   public:
-    /// Reserves room in the frame, so it is made before the function is entered.
+    /// Must be made before the function is entered, because it reserves room in the frame.
     GroupedSweep(Machine& machine, const plan::Plan& plan, RowLoops& loops, Units& units, RowValues& row_values);
 
     /// Emits the sweep over a block.
@@ -27,9 +27,9 @@ class GroupedSweep {
   private:
     void take_group(const std::vector<Columns>& units, const Live& row, Registers registers);
     std::vector<Accumulator> find_maxima(const std::vector<Columns>& units, const Live& row, Registers& registers);
-    /// Computes what is one for the group. Its results and the maxima join `live`.
+    /// Computes the values that the whole group shares. These and the maxima join `live`.
     void compute_values(const Columns& first, Live& live, Registers& registers);
-    /// Returns where a value of a unit waits.
+    /// Returns the place where a value of a unit waits.
     Address waiting(ValueId id, const Columns& unit) const;
 
     Machine& m_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The instructions of loop bodies, which every machine computes.
+// The instructions that loop bodies consist of. Every machine implements all of them.
 #pragma once
 
 #include <cstdint>

@@ -126,7 +126,7 @@ class GroupSelection {
                     [&](ValueId id) { return function_[id].shape != ir::Shape::rows && reads_on(id); });
     }
 
-    /// Returns a body with the needed values, of which `waiting` are read again.
+    /// Returns a body for the needed values. Those in `waiting` are reloaded, not computed.
     LoopBody body(const ir::PerValue<bool>& needed, const std::vector<ValueId>& waiting) const {
         plan::Sweep part;
         std::vector<ValueId> reloads = waiting;
@@ -195,7 +195,8 @@ Demand demand_of_overlap(const plan::Plan& plan, const CpuSchedule& cpu, int vec
     return {.registers = registers, .loop = "strip", .width = cpu.strip};
 }
 
-/// The units that a loop holds from one unit of columns to the next, for each of its width, and those of a body.
+/// How many values a loop holds from one unit of columns to the next, for each unit of its width, and how many
+/// registers its body needs.
 struct UnitDemand {
     size_t resident;
     int own;

@@ -44,7 +44,7 @@ class Selector {
     }
 
   private:
-    /// Visits the operands that are read; that which gives like() its shape is not.
+    /// Visits the operands that are read: not the one that only gives like() its shape.
     template <class Visit>
     void for_each_operand(ValueId id, Visit visit) const {
         const auto [a, b] = function_[id].operands;
@@ -120,7 +120,7 @@ class Selector {
             push({.instruction = instruction, .result = id, .operands = {p, q, other}});
             return;
         }
-        if (value.op == Op::like) {  // a number with its own sign is the number
+        if (value.op == Op::like) {  // copysign(a, a) is a
             push({.instruction = Instruction::copysign, .result = id, .operands = {a, a, ir::no_value}});
             return;
         }

@@ -9,8 +9,8 @@ namespace normjit::backend::cpu {
 /// The fewest units in which any body can be evaluated: three operands and a result.
 constexpr int least_units = 4;
 
-/// Returns the body with the ops that keep its own values within `units`, at least least_units. The value that is needed
-/// again last gives up its registers first. Source: Belady, "A study of replacement algorithms" (1966).
+/// Adds ops to the body so that its own values fit `units` units, at least least_units. The value whose next use is
+/// farthest away gives up its registers first. Source: Belady, "A study of replacement algorithms" (1966).
 Selection with_spills(const Selection& body, int units);
 
 }  // namespace normjit::backend::cpu

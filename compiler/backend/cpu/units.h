@@ -14,7 +14,8 @@ class Units {
     Units(Machine& machine, const plan::Plan& plan, Caching caching, RowLoops& loops)
         : m_(machine), plan_(plan), caching_(caching), loops_(loops) {}
 
-    /// Returns the environment for one unit of a body that reloads `reloads`. It refers to `reloads`.
+    /// Returns the environment for one unit of a body that reloads the values in `reloads`, to which it keeps a
+    /// reference.
     Environment environment(const Columns& columns, const std::vector<ValueId>& reloads, Block block = Block::current);
     /// Writes a value to where reloads find it.
     void spill(const Unit& value, ValueId id, const Columns& columns);

@@ -138,7 +138,7 @@ class Constants : Lines {
         return numbers.empty() ? "0" : fmt::format("{}", fmt::join(numbers, ", "));
     }
 
-    /// Returns, for each of the kept elements, the sweep that computes it.
+    /// Returns, for each kept element, the sweep that computes it.
     std::string kept_from() const {
         std::vector<int> sweeps;
         for (const plan::KeptElement& kept : plan_.cuda().kept_elements) sweeps.push_back(kept.from);

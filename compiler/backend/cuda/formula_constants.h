@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The types and constants of a generated `struct Formula`: what templates/cuda/plan.cuh says of them.
+// The types and constants of a generated `struct Formula`, which templates/cuda/plan.cuh describes.
 #pragma once
 
 #include "plan/plan.h"

@@ -170,7 +170,7 @@ class FormulaPrinter : Lines {
         }
     }
 
-    /// Prints the function of what group_max reads.
+    /// Prints the function that computes what group_max reads.
     void group_operands() {
         line("    template <bool keeps>");
         line("    {} group_operands(const Row& row, const Math* m, const Math* c, Values<Formula, keeps>& out) {{",
@@ -184,7 +184,7 @@ class FormulaPrinter : Lines {
         line("    }}");
     }
 
-    /// Prints the function of what elements read of their group, from its largest values.
+    /// Prints the function that computes, from a group's largest values, what elements read of their group.
     void of_group() {
         line("    template <bool keeps>");
         line("    {} of_group(const Row& row, Values<Formula, keeps>& out) {{", device_function);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The `struct Formula` of a generated file: what templates/cuda/plan.cuh says of it.
+// The `struct Formula` of a generated file, which templates/cuda/plan.cuh describes.
 #pragma once
 
 #include "plan/plan.h"

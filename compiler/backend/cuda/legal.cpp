@@ -126,7 +126,7 @@ Status check_sharing(const CudaSchedule& s, const OperandList& operands, const T
     return {};
 }
 
-/// Checks that a group of columns lies in lanes of one warp, beside each other.
+/// Checks that a group of columns lies in adjacent lanes of one warp.
 Status check_groups(const Spec& spec, const CudaSchedule& s) {
     constexpr int64_t warp = 32;
     const int64_t columns = spec.group_columns(), lanes = columns / s.vector_width;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Implements Machine, for the loop nest of cpu/, on every processor of LLVM: IR instructions with explicit vectors. [M]
-// values are scalars, one row at a time. From a row of the last sweep (tests/golden/rmsnorm_llvm.golden):
+// Implements Machine, for the loop nest of cpu/, on every processor that LLVM supports: IR instructions with explicit
+// vectors. [M] values are scalars, one row at a time. From a row of the last sweep (tests/golden/rmsnorm_llvm.golden):
 //
 //     %39 = mul nsw i64 %35, 4;  %40 = getelementptr i8, ptr %frame, i64 %39
 //     %41 = load float, ptr %40, align 4                                broadcast(rstd)

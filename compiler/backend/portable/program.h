@@ -15,7 +15,7 @@ namespace normjit {
 /// Immutable; its functions may run at the same time on any number of threads, and allocate nothing.
 class PortableProgram {
   public:
-    /// Fails for an artifact of another format, or whose code is not a formula of its spec.
+    /// Fails for an artifact of another format, or if its code is not a formula for its spec.
     static Expected<PortableProgram> make(const Artifact& artifact);
 
     /// Work as RowsFunction and FinalFunction do (cpu_abi.h).

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The instructions that functions are made of.
+// The instructions to which functions are expanded.
 #include "backend/x64/assembler.h"
 
 namespace normjit::backend::x64 {

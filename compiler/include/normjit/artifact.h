@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compiled code with everything that a launch must know. It is made without a device; it is kept and shipped as bytes.
+// Compiled code with everything that is needed to launch it. Making it needs no device; it can be stored and shipped as
+// bytes.
 #pragma once
 
 #include "normjit/cuda_path.h"
@@ -51,8 +52,8 @@ struct Artifact {
     Target target;
     Geometry geometry;
     std::vector<CudaPath> cuda_paths;  ///< CUDA: widest vectors first; the last needs alignment to elements only.
-                                       ///< One path with spec.invariant, whose vectors decide the order of sums,
-                                       ///< and with groups of columns, which whole vectors make
+                                       ///< Only one with spec.invariant, because vectors decide the order of sums,
+                                       ///< and with groups of columns, which consist of whole vectors
     std::string generator;             ///< the build that made it, as generator_of() (serialise.h) returns it
     std::string maker{no_maker};       ///< the outside compiler, "nvrtc-13.0"
     CodeFormat format = CodeFormat::x86_64;

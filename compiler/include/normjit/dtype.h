@@ -10,15 +10,16 @@
 namespace normjit {
 
 /// e4m3 has no infinities and one NaN of either sign; e5m2 is the upper half of an f16. A number beyond the largest
-/// finite value of these two is stored as that value ("OCP 8-bit Floating Point Specification", 2023, section 5). e8m0 is
-/// an f32's exponent: a power of two from 2^-127 to 2^127, or NaN. Numbers are stored rounded up ("OCP Microscaling Formats
-/// Specification", 2023, section 5.4.1).
+/// finite value of these two is stored as that value ("OCP 8-bit Floating Point Specification", 2023, section 5). e8m0
+/// is an f32's exponent: a power of two from 2^-127 to 2^127, or NaN. Numbers are rounded up to it ("OCP Microscaling
+/// Formats Specification", 2023, section 5.4.1).
 enum class DType : uint8_t { f32, bf16, f16, f64, e4m3, e5m2, e8m0 };
 
 inline constexpr DType all_dtypes[] = {DType::f32,  DType::bf16, DType::f16, DType::f64,
                                        DType::e4m3, DType::e5m2, DType::e8m0};
 
-/// The types of layernorm and rmsnorm; those of 8 bits are for the matrices of formulas, e8m0 for outputs [M,N/G].
+/// The types that layernorm and rmsnorm may use. Only formulas use 8-bit types: e4m3 and e5m2 for matrices, e8m0 for
+/// outputs [M,N/G].
 inline constexpr DType layer_dtypes[] = {DType::f32, DType::bf16, DType::f16, DType::f64};
 
 constexpr bool is_8bit(DType type) { return type == DType::e4m3 || type == DType::e5m2 || type == DType::e8m0; }

@@ -23,7 +23,8 @@ struct Formula {
     std::string name;    ///< the norm's
     std::string text;    ///< the formula
 
-    /// A tensor of the formula that the layer has, a gradient, or a value that the forward pass saved.
+    /// A tensor of the problem: one that the formula declares and the layer has, a gradient, or a saved value of the
+    /// forward pass.
     struct Tensor {
         std::string name;
         Axes axes;
@@ -49,8 +50,8 @@ struct Formula {
     bool has_partners = false;    ///< kernels see its rows in halves: kernel_spec.h
     bool has_neighbours = false;  ///< pairs of columns are computed together
 
-    /// In the spec of a kernel that sees rows in halves: the spec of whole rows, from which it was made. It is not
-    /// compared, because it follows from the other members.
+    /// Set only in the spec of a kernel that sees rows in halves: the spec of whole rows from which that spec was made.
+    /// Not compared, because it follows from the other members.
     struct Whole {
         std::shared_ptr<const Spec> spec;
         bool operator==(const Whole&) const { return true; }
@@ -59,7 +60,7 @@ struct Formula {
     bool operator==(const Formula&) const = default;
 };
 
-/// Null for LayerNorm and RMSNorm. Equal if both are null, or what they point to is equal.
+/// Null for LayerNorm and RMSNorm. Two are equal if both are null or the formulas are equal.
 class FormulaPointer {
   public:
     FormulaPointer() = default;

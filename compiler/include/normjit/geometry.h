@@ -14,8 +14,8 @@ namespace normjit {
 /// Workspaces must start at a multiple of this many bytes.
 inline constexpr int64_t workspace_alignment = 64;
 
-/// The CPU's part of a Geometry: how a launch of few rows is split. Thread groups take some rows each; each sweep over
-/// a block of them is a phase, with a task for each range of the columns.
+/// The CPU's part of a Geometry: how a launch of few rows is split. Each thread group takes some of the rows. Each
+/// sweep over a block of its rows is a phase, with a task for each range of columns.
 struct CpuGeometry {
     int64_t nontemporal_bytes = -1;  ///< size of all cores' caches: larger outputs are stored past them; -1: none
     int64_t split_rows = 0;          ///< up to this many rows are split; 0: none
@@ -26,16 +26,16 @@ struct CpuGeometry {
     int64_t sweeps = 0;              ///< entry points sweep0, sweep1, ...
     int64_t sums_bytes = 0;          ///< workspace for a block's row sums of all ranges, after the partials
     uint64_t sums_per_slice = 0;     ///< a bit for each of the first partial arrays: it has the sums of one slice
-    /// For each of OperandList::reductions() the array of a group's workspace in which the final reduce leaves what a
-    /// launch makes the output of: the sums that are summed over runs, or the largest magnitudes.
+    /// For each of OperandList::reductions(), the array of a group's workspace in which the final reduce leaves the
+    /// values that a launch turns into the output: column sums to be added up over runs, or largest magnitudes.
     std::array<uint32_t, tensor_count> result_arrays = {};
 
-    /// The most sums over the rows if some are of one slice and others of all slices.
+    /// The most sums over the rows if some cover one slice and others cover all slices.
     static constexpr size_t most_sums_beside_slices = 64;
     static constexpr int64_t job_line_bytes = 128, job_head_lines = 4;
 
-    /// Returns how many of sums_bytes one row mean of one range takes: an element for each row of a block, rounded up
-    /// to the widest register of any CPU.
+    /// Returns the part of sums_bytes that one row mean takes in one range: an element for each row of a block, rounded
+    /// up to the widest register of any CPU.
     int64_t part_sums_bytes(int64_t element_bytes) const;
     /// Returns the thread groups of a split launch: one per row block, at most thread_groups.
     int64_t thread_groups_of(int64_t rows) const { return std::clamp<int64_t>(rows / block_rows, 1, thread_groups); }
@@ -50,8 +50,8 @@ struct CudaGeometry {
     int64_t row_bytes = 0;    ///< workspace per row, through which a first pass hands the row's values to a second one
     int64_t slice_parts = 0;  ///< with column sums per slice: the most parts that have a partial. Several per row group
                               ///< keep all groups busy
-    int64_t finishes_slices = 0;  ///< 1: an output of each slice is made of partials even if one part has all its rows
-    int64_t all_slices = 0;       ///< 1: because of sums over all slices, those partials are of all slices at once
+    int64_t finishes_slices = 0;  ///< 1: outputs per slice come from partials even if one part has all rows of a slice
+    int64_t all_slices = 0;       ///< 1: because of sums over all slices, the partials of all slices exist at once
     int64_t final_outputs = 0;    ///< outputs of the final reduce, each with blocks of its own
     bool operator==(const CudaGeometry&) const = default;
 };
@@ -82,10 +82,10 @@ struct Geometry {
         return std::max(best, cpu.split_rows > 0 ? split_workspace() : 0);
     }
     int64_t partials_at(int64_t rows) const { return workspace(rows, 0); }
-    /// CPU: returns the rows from which `threads` threads are faster than one; INT64_MAX for one thread.
+    /// CPU: returns the number of rows from which on `threads` threads are faster than one; INT64_MAX for one thread.
     static int64_t rows_to_share(int64_t cols, int threads);
-    /// CPU: returns the rows from which the matrices exceed the caches of the cores that `threads` threads run on, so
-    /// that outputs are stored past the caches. INT64_MAX: never.
+    /// CPU: returns the number of rows from which on the matrices exceed the caches of the cores that `threads` threads
+    /// run on, so that outputs are stored past the caches. INT64_MAX: never.
     int64_t rows_past_caches(const OperandList& operands, int64_t cols, int cores, int threads) const;
     /// True if a launch on a CPU splits columns instead of rows.
     bool is_split(int64_t rows, int64_t workspace_bytes) const {
@@ -94,8 +94,8 @@ struct Geometry {
     /// CPU: returns how many bytes at the end of a group's workspace hold the inputs [N/R] after they are spread to N
     /// elements.
     static int64_t spread_bytes(const OperandList& operands, int64_t cols);
-    /// CPU: returns the number that divides the columns of every range of the final reduce, so that ranges have whole
-    /// cache lines and whole runs.
+    /// CPU: returns the number of which the columns of every range of the final reduce are a multiple, so that ranges
+    /// consist of whole cache lines and whole runs.
     static int64_t final_unit(const OperandList& operands, int64_t cols);
     /// CPU: returns the distance in bytes from a group's partials to the arrays of its later segments (cpu_abi.h).
     int64_t segment_offset(int64_t element_bytes) const { return column_sums * partial_cols * element_bytes; }

@@ -35,8 +35,9 @@ struct Operand : TensorSpec {
 inline constexpr size_t max_operands = 16;
 static_assert(tensor_count <= max_operands);
 
-/// Lists inputs before outputs: input matrices, columns and rows; output matrices, rows, columns and scalars. A scalar
-/// input is the last of the rows: it is the same for each. Tensors of one kind are in the order of tensors.def.
+/// Lists inputs before outputs: input matrices, columns and rows; output matrices, rows, columns and scalars. Scalar
+/// inputs count as rows and come last among them: each row reads the same element. Tensors of one kind are in the order
+/// of tensors.def.
 class OperandList {
   public:
     OperandList() = default;
@@ -71,7 +72,7 @@ class OperandList {
     bool has_sums_per_slice() const { return has_sums_per_slice_; }
     /// True if a column tensor has a row for each slice.
     bool has_per_slice() const { return has_per_slice_; }
-    /// True if some column tensors have an element for each run of columns, or if outputs have.
+    /// True if some column tensors, or some column outputs, have an element for each run of columns.
     bool has_runs() const { return has_runs_; }
     bool has_sums_of_runs() const { return has_sums_of_runs_; }
 

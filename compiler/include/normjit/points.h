@@ -34,15 +34,15 @@ struct PointFile {
     bool operator==(const PointFile&) const = default;
 };
 
-/// True if a text begins as a file of points does, after comments.
+/// True if a text, after any comments, begins like a file of points.
 bool are_points(std::string_view text);
 /// Parses a file. An error begins with the number of its line: "line 7: schedule: unknown key 'x'".
 Expected<PointFile> parse_points(std::string_view text);
 /// Returns a text that parse_points() reads back as an equal file, its points sorted by their specs' texts.
 std::string to_text(const PointFile& file);
 
-/// The points that heuristics consult, of any number of files. Immutable once it is shared; copies are cheap. A point is
-/// parsed when a heuristic first comes near it.
+/// The points that heuristics consult, from any number of files. Immutable once it is shared; copies are cheap. A point
+/// is parsed when a heuristic first needs it.
 class PointSet {
   public:
     /// Returns the points in the library, compiler/schedule/points.

@@ -81,7 +81,8 @@ std::string to_text(const Schedule& schedule);
 std::string brief_text(const Schedule& schedule);
 uint64_t hash(const Schedule& schedule);
 
-/// Checks that the schedule is of the target's kind and every number within its range, whatever the spec.
+/// Checks that the schedule is for the target's kind of device and that every number is within its range, whatever the
+/// spec.
 Status check_ranges(const Schedule& schedule, const Target& target);
 
 /// True if both schedules add a row's sums in the same order, for a spec with `invariant`.
@@ -90,16 +91,16 @@ bool sum_rows_alike(const Schedule& a, const Schedule& b);
 /// Checks that code for this combination can be made; the error says what prevents it and what is allowed.
 Status legality(const Spec& spec, const Schedule& schedule, const Target& target);
 
-/// Checks that a schedule from elsewhere, such as a record, may serve the spec: that it is legal, and with `invariant`
-/// adds a row's elements in the order of heuristic(), which other batches have.
+/// Checks that a schedule from elsewhere, such as a record, may serve the spec: that it is legal and, with `invariant`,
+/// adds a row's elements in the same order as the schedule of heuristic(), which other batches use.
 Status usability(const Spec& spec, const Schedule& schedule, const Target& target);
 
 /// Returns a good schedule, chosen without measuring. Deterministic; legal for every valid spec on a valid target. For
 /// specs with `invariant` that differ in rows only, all schedules sum rows alike.
 Schedule heuristic(const Spec& spec, const Target& target);
 
-/// Returns, for people, the reasons for that schedule: lines of the tables of measurements, or properties of the
-/// problem.
+/// Explains that schedule to people: returns the lines of the tables of measurements, or the properties of the problem,
+/// that decided.
 std::vector<std::string> heuristic_reasons(const Spec& spec, const Target& target);
 
 }  // namespace normjit

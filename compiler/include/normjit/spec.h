@@ -71,9 +71,9 @@ struct Spec {
     /// Gives gamma or beta, and its gradient, a row for each slice, or one row for all. Only for specs with slices.
     void set_per_slice(Tensor column, bool is_per_slice);
 
-    /// Return the tensor's name, and true if a launch writes it, and reads it only to add to it.
+    /// Return the tensor's name, and whether it is an output: a launch writes it, and reads it only to add to it.
     std::string_view name(Tensor tensor) const;
-    /// Returns the tensor of this name, if the layer has it.
+    /// Returns the tensor with this name, if the layer has it.
     std::optional<Tensor> find(std::string_view name) const;
     bool is_output(Tensor tensor) const;
     /// Returns "layernorm", or the name of the formula.
@@ -89,16 +89,16 @@ struct Spec {
     /// Returns the axes of a tensor that a layer of this kind may have, although a launch may not need it.
     Axes declared_axes(Tensor tensor) const;
     bool is_matrix(Tensor tensor) const { return has(tensor) && axes(tensor).is_matrix(); }
-    /// Returns the columns of a group of group_max(); 0 without one.
+    /// Returns the number of columns in a group of group_max(); 0 without one.
     int64_t group_columns() const { return formula ? formula->group_columns : 0; }
     bool accumulates(Tensor tensor) const { return has(tensor) && tensors[tensor]->accumulate; }
     bool is_per_slice(Tensor tensor) const { return has(tensor) && tensors[tensor]->axes.is_per_slice(); }
     bool has_per_slice() const;
     bool has_slices() const { return slices != 1; }
-    /// True if the rows of all slices together are another problem than one slice of as many rows: a column tensor has a
-    /// row for each slice, or a matrix is the same for all of them.
+    /// True if the slices cannot be treated as one slice with all their rows, because a column tensor has a row for
+    /// each slice or all slices share a matrix.
     bool tells_slices_apart() const;
-    /// Returns nothing if either is given at launch.
+    /// Returns nothing if M or S is given at launch.
     std::optional<Batch> batch() const {
         return rows && slices ? std::optional<Batch>({*rows, *slices}) : std::nullopt;
     }
@@ -114,10 +114,10 @@ struct Spec {
     /// True for a formula with neighbour(): the columns of a pair are computed together.
     bool has_neighbours() const { return formula && formula->has_neighbours; }
     bool takes_part(Tensor tensor) const { return reads(tensor) || writes(tensor); }
-    /// Returns the type of xhat in a framework's memory: h's type, if h is not x. That is the type of the output h, or
-    /// else the promoted type of x and the residual.
+    /// Returns the type in which a framework keeps h, and so xhat: that of the output h if there is one, else the type
+    /// to which x and the residual are promoted.
     DType stream_type() const;
-    /// Returns the type of all arithmetic: f32, or f64 if x is f64 (of a formula: a matrix).
+    /// Returns the type of all arithmetic: f32, or f64 if x (in a formula: a matrix) is f64.
     DType compute() const;
 
     bool operator==(const Spec&) const = default;
@@ -131,8 +131,8 @@ DType promoted(DType a, DType b);
 /// error names the key, the value and what is allowed. The result is canonical() and has passed validate().
 Expected<Spec> parse_spec(std::string_view text);
 
-/// Returns a formula as the one line with which the text of a spec may begin. The formula is given as the content of a
-/// file, or as a name in the library. An error has its place.
+/// Returns a formula on one line, as the text of a spec may begin with it. The formula is given as the content of a
+/// file, or as a name in the library. An error says where the mistake is.
 Expected<std::string> formula_line(std::string_view formula);
 
 /// Returns the names with which the text of a spec may begin: layernorm, rmsnorm, and the formulas of templates/norms.
@@ -145,10 +145,10 @@ std::string to_text(const Spec& spec);
 /// statistics that nothing needs, a source if only dbeta is requested. Two specs of one problem become equal.
 Spec canonical(Spec spec);
 
-/// Returns the spec with its rows in one slice, which is what decides schedules.
+/// Returns the spec with all rows in one slice, which is all that CPU schedules depend on.
 Spec in_one_slice(Spec spec);
 
-/// Checks that the spec is canonical() and its parts can be combined. Needed after a Spec was filled by hand.
+/// Checks that the spec is canonical() and that its parts can be combined. Call it for a Spec that was filled by hand.
 Status validate(const Spec& spec);
 
 /// Returns the least traffic of the problem in bytes for a batch without negative sizes: every tensor is read or

@@ -31,7 +31,7 @@ struct Axes {
     /// True for [N/R], and for an output [M,N/G], which has an element for each group of a row's columns.
     constexpr bool has_runs() const { return !row && run > 1; }
     constexpr bool has_groups() const { return row && run > 1; }
-    /// Returns the tensor's last dimension, which launch arguments give; 0 without columns.
+    /// Returns the tensor's last dimension, as launch arguments give it; 0 without columns.
     constexpr int64_t columns(int64_t cols) const { return column ? cols / run : 0; }
     /// Returns the number of contiguous elements: those of a row, or 1.
     constexpr int64_t width(int64_t cols) const { return column ? columns(cols) : 1; }
@@ -103,7 +103,8 @@ constexpr std::optional<Tensor> parse_tensor(std::string_view text) {
     return std::nullopt;
 }
 
-/// Returns the input whose gradient a column output is, `gamma` for `dgamma`: both have a row per slice, or neither.
+/// Returns the input of which a column output is the gradient, `gamma` for `dgamma`. Either both have a row per slice
+/// or neither has.
 constexpr Tensor layer_tensor(Tensor tensor) {
     return may_be_accumulated(tensor) ? parse_tensor(name(tensor).substr(1)).value_or(tensor) : tensor;
 }
