@@ -18,7 +18,7 @@ NORMJIT_DEVICE uint32 inside(int first) {
 template <int width>
 constexpr uint32 inside_all = (1u << width) - 1;
 
-// Loads columns, once per kernel and element by element, as they are not aligned. Elements outside are zero.
+// Loads columns, once per kernel and element by element, because they are not aligned. Elements outside are zero.
 template <class T, int width, int cols>
 NORMJIT_DEVICE void load_inside(const char* from, int first, uint32* words) {
     constexpr int size = sizeof(T);

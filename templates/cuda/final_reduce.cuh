@@ -22,8 +22,8 @@ struct FinalLayout {
     static_assert(lanes % 32 == 0 || 32 % lanes == 0);
 };
 
-// Reduces `groups` partials of sum s, from row `first` on. Slice by slice of the row groups, the sums of this block's
-// columns come to `shared`.
+// Reduces `groups` partials of sum s, from row `first` on. Leaves the sums of this block's columns in `shared`, one for
+// each source.
 template <class P>
 NORMJIT_DEVICE void reduce_slices(const Arguments& a, int s, int64 first, uint32 groups,
                                   typename P::Math (&shared)[FinalLayout<P>::sources][P::final_columns]) {
@@ -59,19 +59,20 @@ NORMJIT_DEVICE void reduce_slices(const Arguments& a, int s, int64 first, uint32
     }
 }
 
-// Reduces `groups` partials of each sum of column output i, from row `first` on, to the output of one slice or of all.
+// Reduces `groups` partials of each sum of column output i, from row `first` on, to the output for one slice or for all
+// slices.
 template <class P, int i>
 NORMJIT_DEVICE void reduce_partials(const Arguments& a, int64 first, uint32 groups, int64 of_slice) {
     using L = FinalLayout<P>;
     using Math = typename P::Math;
     using T = typename P::ColumnOutputs::template type<i>;
-    constexpr int turns = ceil_div(P::final_columns, P::final_threads);  // columns of a thread
+    constexpr int turns = ceil_div(P::final_columns, P::final_threads);  // columns per thread
     constexpr int place = Places<P>::column_outputs + i;
     __shared__ Math shared[L::sources][P::final_columns];
     Math sums[turns][P::sums];
     unroll<0, P::sums>([&](auto s) {
         if constexpr (!is_made_of<P, i, s.value>) return;
-        if constexpr (s.value != first_sum<P, i>()) __syncthreads();  // the sum before has been read
+        if constexpr (s.value != first_sum<P, i>()) __syncthreads();  // the previous sum has been read
         reduce_slices<P>(a, s.value, first, groups, shared);
         __syncthreads();
 #pragma unroll

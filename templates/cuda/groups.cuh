@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Groups of a row's columns, P::group of them beside each other, which group_max() finds the largest of. Lanes beside each
-// other hold a group, each a vector of it: whole groups lie in a row, in a warp and in a step of a team.
+// Groups of P::group adjacent columns of a row; group_max() finds the largest value in each. Adjacent lanes hold a
+// group, one vector each. A row, a warp and a step of a team contain only whole groups.
 #pragma once
 #include "memory.cuh"
 #include "plan.cuh"
 
 namespace normjit {
 
-// Returns the largest value among `lanes` lanes beside each other, a power of two, to each of them. No others need to be
-// there.
+// Returns, to each of `lanes` adjacent lanes (a power of two), the largest of their values. No other lanes need to take
+// part.
 template <int lanes, class Math>
 NORMJIT_DEVICE Math largest_of_lanes(Math value) {
     const uint32 first = threadIdx.x % 32 & ~(lanes - 1), mask = ~0u >> (32 - lanes) << first;
@@ -22,7 +22,7 @@ NORMJIT_DEVICE Math largest_of_lanes(Math value) {
 template <class P, int i>
 constexpr bool is_of_groups = P::grouped_outputs >> i & 1;
 
-// What elements read of the group of this lane's vector.
+// The values that elements read of their group: the group of this lane's vector.
 template <class P>
 struct GroupValues {
     using Math = typename P::Math;

@@ -94,8 +94,8 @@ NORMJIT_DEVICE void store(void* to, const uint32* words) {
     }
 }
 
-// Returns the 32-bit offset that addresses shared memory, to be computed once. With a generic pointer each access would
-// look up its window again (S2UR, about 20 cycles before every load).
+// Returns the 32-bit offset that addresses shared memory; compute it once. With a generic pointer each access would
+// look up the window again (S2UR, about 20 cycles before every load).
 NORMJIT_DEVICE uint32 shared_address(const void* pointer) {
     uint32 address;
     asm volatile("mov.u32 %0, %1;" : "=r"(address) : "r"(uint32(__cvta_generic_to_shared(pointer))));
@@ -172,8 +172,8 @@ NORMJIT_DEVICE void store_scalar(void* base, int64 index, Math value) {
     store_one<T>((T*)base + index, value);
 }
 
-// Copies with cp.async, by_l1 through the L1 cache. Every thread copies what it will read itself, so waiting for its own
-// groups is enough.
+// Copies with cp.async; with by_l1, through the L1 cache. Every thread copies what it will read itself, so it only has
+// to wait for its own groups.
 template <int bytes, bool by_l1 = false>
 NORMJIT_DEVICE void copy_async(uint32 to, const char* from) {
     if constexpr (bytes < 16) {

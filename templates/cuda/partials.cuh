@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes one partial per row group from the column sums of its lanes. If one group has all rows, of a slice or in all,
-// it writes the outputs instead.
+// Writes one partial per row group from the column sums of its lanes. A group that takes all rows, or all rows of a
+// slice, writes the outputs instead.
 #pragma once
 #include "edges.cuh"
 #include "plan.cuh"
@@ -8,7 +8,7 @@
 
 namespace normjit {
 
-// The destination of column sums that go to a partial.
+// Writes column sums to a partial.
 template <class Math>
 struct PartialRow {
     Math* to;
@@ -29,7 +29,7 @@ NORMJIT_DEVICE typename P::Math finished_output(const Arguments& a, int64 slice,
         return sums[first_sum<P, i>()];
 }
 
-// The destination of the one sum of column output i if it is final for a slice: a row of the output.
+// Writes the only sum of column output i to a row of the output, once it is final for a slice.
 template <class P, int i>
 struct OutputRow {
     using Math = typename P::Math;
@@ -73,7 +73,7 @@ template <class P, int s, class K, class Row>
 NORMJIT_DEVICE void merge_teams(const K& k, int part, const Row& row) {
     using L = Layout<P>;
     using Math = typename P::Math;
-    constexpr int size = sizeof(Math), kept = sums_vectors<P, s> ? 1 : L::width;  // sums of a vector
+    constexpr int size = sizeof(Math), kept = sums_vectors<P, s> ? 1 : L::width;  // sums per vector
     constexpr int columns = sums_vectors<P, s> ? P::cols / L::width : P::cols;
     __syncthreads();
 #pragma unroll
@@ -100,7 +100,7 @@ NORMJIT_DEVICE void merge_teams(const K& k, int part, const Row& row) {
     }
 }
 
-// Writes sum s of part `part`, which is a part of all rows or of a slice.
+// Writes sum s of part `part` of all rows or of a slice.
 template <class P, int s, class K, class Row>
 NORMJIT_DEVICE void write_sums(const K& k, int part, const Row& row) {
     using L = Layout<P>;
@@ -129,7 +129,7 @@ NORMJIT_DEVICE PartialRow<typename P::Math> partial_row(const K& k, int s, uint3
     return {partials_of<P>(k.a, s, row)};
 }
 
-// Writes the sums over all rows of a row group, whose lanes hold the columns as in part `part`, of the slice it is at.
+// Writes a row group's sums over all its rows. Lanes hold the columns as they do for part `part` of the current slice.
 template <class P, class K>
 NORMJIT_DEVICE void write_partials(const K& k, int group, int part) {
     unroll<0, K::column_sums>([&](auto s) {
@@ -141,7 +141,7 @@ NORMJIT_DEVICE void write_partials(const K& k, int group, int part) {
     });
 }
 
-// Returns the partials of scalar i: scalar_parts for each row group.
+// Returns the partials of scalar i, scalar_parts for each row group.
 template <class P>
 NORMJIT_DEVICE typename P::Math* scalar_partials(const Arguments& a, int i) {
     using Math = typename P::Math;
@@ -163,7 +163,7 @@ NORMJIT_DEVICE void write_scalars(const Arguments& a, uint32 shared, const typen
     }
 }
 
-// Writes the sums over the rows of a slice.
+// Writes the sums over the rows of a piece, a part of a slice.
 template <class P, class K>
 NORMJIT_DEVICE void write_piece_sums(const K& k, uint32 piece) {
     const int part = int(piece % k.a.parts);

@@ -8,7 +8,7 @@
 //   Math                      float, or double when an input is f64
 //   Matrices, Columns, Rows   List<dtype...> of the [M,N], [N] and [M] inputs, in Arguments order
 //   Outputs, RowOutputs       List<dtype...> of the [M,N] and [M] outputs
-//   ColumnOutputs             List<dtype...> of the [N] outputs, each made of sums over rows of column values
+//   ColumnOutputs             List<dtype...> of the [N] outputs, each made from sums of column values over the rows
 //   cols, levels              N, and the number of chained row reductions: sweeps 0..levels-1 give sums, sweep `levels`
 //                             gives the outputs
 //   row_sums                  the most sums any level needs
@@ -24,17 +24,18 @@
 //   matrices_shared           a bit for each of Matrices that all slices share
 //   columns_per_slice, outputs_per_slice   a bit for each of Columns, of ColumnOutputs
 //   column_runs, output_runs  for each of Columns, of ColumnOutputs the columns that share an element; 1 for [N]
-//   sums, sums_per_slice      the sums over rows, and a bit for each that is of one slice
+//   sums, sums_per_slice      the sums over rows, and a bit for each that covers one slice
 //   sum_runs                  for each sum the columns that need not be told apart; 1 if an output needs each
-//   sum_outputs               for each sum the column output that it makes alone, which a lone row group writes, or -1
-//   sums_of_outputs           for each of ColumnOutputs a bit for each sum that it is made of
+//   sum_outputs               for each sum the column output made from it alone, which a lone row group writes, or -1
+//   sums_of_outputs           for each of ColumnOutputs a bit for each sum that it is made from
 //   row_bytes                 sizeof(Row) when the two-pass form stores it, else 0
-//   scalars, scalar_parts     outputs that are the largest magnitude of a value, and the partials of one that a row
-//                             group has
-//   group, group_maxima, group_values   the columns of a group of group_max(), 0 without, and the numbers of values of
-//                             group_max, and of values that elements read of their group
+//   scalars, scalar_parts     the outputs that are the largest magnitude of a value, and how many partials a row group
+//                             has of each
+//   group, group_maxima, group_values   the columns in a group of group_max(), or 0; how many group_max() there are; and
+//                             how many values elements read of their group
 //   grouped_outputs           a bit for each of Outputs that is [M,N/group]
-//   final_threads, final_columns, final_loads   of the final reduce: of a block, and of a thread in flight at once
+//   final_threads, final_columns, final_loads   in the final reduce: threads and columns of a block, and loads that a
+//                             thread has in flight at once
 // and, as generated code:
 //   Row                                        the values of one row (inputs and results of reductions)
 //   begin(row, inputs)                         from the row inputs
@@ -43,8 +44,8 @@
 //                                              .column, .scalar, .output; and .kept in a sweep that computes one, or
 //                                              reads it from there in later ones with `keeps`
 //   group_operands(row, m, c, values)          with groups: fills values.group with what group_max compares
-//   of_group(row, values)                      with groups: makes of the largest, in values.group, what the last sweep's
-//                                              element() reads of its group, there as well
+//   of_group(row, values)                      with groups: replaces the largest values, in values.group, by what the
+//                                              last sweep's element() reads of its group
 //   reduced(Index<level>, row, sum)            from the sums of one level
 //   row_outputs(row, out)                      where there are RowOutputs, after the last level
 //   finish(Index<i>, arguments, slice, column, sum)   with epilogue: column output i, from all sums
@@ -96,7 +97,7 @@ template <class P>
 NORMJIT_DEVICE uint32 rows_of_partials(const Arguments& a) {
     return P::per_slice ? a.partial_rows : a.parts;
 }
-// Returns the partials of sum s, from row `row` of its array on.
+// Returns the partials of sum s, beginning at row `row` of its array.
 template <class P>
 NORMJIT_DEVICE typename P::Math* partials_of(const Arguments& a, int s, int64 row) {
     return (typename P::Math*)a.partials + (int64(s) * rows_of_partials<P>(a) + row) * P::cols;
@@ -138,8 +139,8 @@ template <class P, int s>
 constexpr bool sums_vectors =
     P::sum_runs[s] > 1 && P::sum_runs[s] % P::vector_width == 0 && P::cols % P::vector_width == 0 && !P::epilogue;
 
-// True if column output i is made of sum s; the first sum that it is made of; true if that sum alone makes it, so that a
-// row group that has all rows writes it.
+// Whether column output i is made from sum s; the first such sum; and whether that is the only one, so that a row group
+// that takes all rows can write the output.
 template <class P, int i, int s>
 constexpr bool is_made_of = (P::sums_of_outputs[i] >> s & 1) != 0;
 template <class P, int i, int s = 0>
@@ -162,13 +163,13 @@ struct Places {
     static_assert(scalar_outputs + P::scalars <= 16);
 };
 
-// The counters that paced teams report to, one per launch: 0 when the code is loaded, and again after each launch. They
-// belong to the code, not to the workspace, whose old content would break the pacing (NOTES N-306). Two simultaneous
-// launches that share one only lose time.
+// The counters that paced teams report to, one per launch. They are 0 when the code is loaded, and again after each
+// launch. They belong to the code, not to the workspace, whose old content would break the pacing (NOTES N-306). Two
+// simultaneous launches that share a counter only lose time.
 __device__ uint32 progress_counters[NORMJIT_PROGRESS_SLOTS];
 NORMJIT_DEVICE uint32* progress_of(const Arguments& a) { return progress_counters + a.progress_slot; }
 
-// Returns the size of an array of `count` elements followed, with neighbours, by those of the pairs' other columns.
+// Returns the size of an array of `count` elements and, with neighbours, as many from the pairs' other columns.
 template <class P>
 constexpr int with_neighbours(int count) {
     return P::neighbours ? 2 * count : count;

@@ -47,7 +47,7 @@ struct RowKernel {
     uint32 kept[keep && L::staged ? steps : 1][matrix_words];
     RowInputs inputs[L::staged ? 1 : depth];
 
-    // Cursors step from row to row of this team, so a row costs one addition per operand and no multiplication. A
+    // Cursors move along the rows of this team, so a row costs one addition per operand and no multiplication. A
     // matrix's cursor is at this lane's first vector (bulk: the block's first byte) of the row to be requested next.
     const char* next[matrices];
     int64 next_step[matrices];
@@ -58,17 +58,17 @@ struct RowKernel {
     char* row_output[at_least(row_outputs, 1)];  // this team's value of the current row
     uint32 progress_seen;
     bool paced;
-    uint32 step, rows_mine, rows_team_max;  // distance between a team's rows; how many it has; how many the block's
-                                            // longest team has
-    // True if a team's rows continue from slice to slice. The counters below then hold the next row's position in its
-    // slice, for cursors and for outputs.
+    uint32 step, rows_mine, rows_team_max;  // distance between a team's rows; how many rows it has; the most that
+                                            // any team of the block has
+    // True if a team's rows continue from slice to slice. The counters below then hold the position in its slice of the
+    // next row, for requests and for outputs.
     static constexpr bool passes_slices = P::sliced && !P::per_slice;
     uint32 next_in_slice, input_in_slice, output_in_slice, step_in_slice;
     static constexpr int of_rows =
-        P::Rows::count > P::scalar_inputs ? At::rows : At::row_outputs;  // all tensors of rows step alike
+        P::Rows::count > P::scalar_inputs ? At::rows : At::row_outputs;  // all [M] tensors step alike
     int64 row_step;    // elements of a row tensor from one row of this team to the next
     uint32 rows_done;  // rows of all pieces that this team has done, so that stages continue where they were
-    int64 slice;       // the current piece's
+    int64 slice;       // of the current piece
 
     __device__ __forceinline__ bool valid(int v) const { return L::exact || uint32(lane + v * L::lanes) < my_vectors; }
     static __device__ __forceinline__ bool is_inner(int v) { return !L::shifted || v > 0 && v < L::inner_steps; }
@@ -83,7 +83,7 @@ struct RowKernel {
         return 0;
     }
 
-    // Returns the number of elements from one row of the team to its next one. A change of slice adds slice_gap().
+    // Returns the number of elements from one row of the team to its next. A change of slice adds slice_gap().
     __device__ __forceinline__ int64 elements_of_step(int place) const {
         const int64 row_stride = a.operand[place].row_stride;
         if constexpr (!passes_slices) return int64(step) * row_stride;
@@ -176,7 +176,7 @@ struct RowKernel {
     template <int i>
     __device__ __forceinline__ void load_column(int v, uint32* to) const;
 
-    // Gathers element e of each matrix and column, and what earlier sweeps kept of it.
+    // Gathers element e of each matrix and column, and the results that earlier sweeps kept for it.
     template <int level>
     __device__ __forceinline__ void gather(int v, int e, const Math (&m)[matrices][width],
                                            const Math (&c)[at_least(columns, 1)][width],

@@ -157,7 +157,7 @@ NORMJIT_DEVICE void two_pass_rows(const Arguments& a) {
     }
 }
 
-// Goes through the rows of a part, of all rows or of a slice.
+// Goes through the rows of one part of all rows or of a slice.
 template <class P>
 struct ColumnWalk {
     using S = Stream<P>;

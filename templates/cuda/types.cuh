@@ -44,7 +44,7 @@ constexpr int at_least(int a, int b) { return a > b ? a : b; }
 template <class T, int width = 1>
 constexpr int bytes_of = width * int(sizeof(T));
 
-// The words that hold `width` elements; fewer bytes than a word take one.
+// The number of words that hold `width` elements, at least one.
 template <class T, int width>
 constexpr int words_of = ceil_div(bytes_of<T, width>, 4);
 
@@ -80,7 +80,7 @@ struct List {
     }
 };
 
-// A product that is rounded before it is added to something.
+// A product that is rounded before it is added to anything.
 NORMJIT_DEVICE float rounded_product(float a, float b) { return __fmul_rn(a, b); }
 NORMJIT_DEVICE double rounded_product(double a, double b) { return __dmul_rn(a, b); }
 NORMJIT_DEVICE float inverse_root(float a) { return __frsqrt_rn(a); }
@@ -127,7 +127,7 @@ NORMJIT_DEVICE float f32_of_f16(uint32 bits) {
     return value;
 }
 
-// The values of 8-bit types are values of f16, those of e4m3 as 2^-8 times as large. 0x7f is the code of e4m3's NaN.
+// f16 can represent all values of the 8-bit types, those of e4m3 divided by 2^8. 0x7f is the code of e4m3's NaN.
 template <class T>
 NORMJIT_DEVICE float f32_of_8bit(uint32 code) {
     if constexpr (same<T, e5m2>) return f32_of_f16(code << 8);
@@ -177,7 +177,7 @@ NORMJIT_DEVICE uint32 code_of(float value) {
 // Returns the codes of two numbers; the low byte is the first one in memory.
 template <class T>
 NORMJIT_DEVICE uint32 code_pair(float low, float high) {
-    if constexpr (same<T, e8m0>)  // the numbers are of the type
+    if constexpr (same<T, e8m0>)  // the numbers are values of the type
         return (__float_as_uint(low) >> 23 & 0xff) | (__float_as_uint(high) >> 23 & 0xff) << 8;
 #if __CUDA_ARCH__ >= 890
     unsigned short codes;
