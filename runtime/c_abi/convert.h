@@ -42,7 +42,7 @@ inline int64_t to_slices(int64_t slices) { return slices == 0 ? 1 : slices == NO
 /// Implements normjit_set_dlpack().
 Status set_dlpack(const Artifact& artifact, normjit_arguments& arguments, Tensor tensor, const void* dl_tensor);
 
-/// Returns the tensor of this number.
+/// Returns the tensor with this number.
 Expected<Tensor> to_tensor(int number);
 
 }  // namespace normjit::c_abi

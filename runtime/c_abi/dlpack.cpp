@@ -118,8 +118,8 @@ class ShapeReader {
         return *all;
     }
 
-    /// Returns how many of the dimensions before `end` are slices: those whose product is the number of slices, else
-    /// the first.
+    /// Returns how many of the dimensions before `end` are slices: as many as it takes for their product to be the
+    /// number of slices, or one if the spec leaves that number open.
     Expected<int> dimensions_of_slices(int end) const {
         if (!spec_.has_slices()) return 0;
         if (end >= 1 && !spec_.slices) return 1;

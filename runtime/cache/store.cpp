@@ -77,8 +77,8 @@ void Store::keep(const Artifact& artifact) {
     clean_now_and_then(*kept);
 }
 
-/// Searching a folder takes long, so it is done only after many bytes were kept, or at random: processes that keep a
-/// single kernel each must also do it sometimes.
+/// Searching a folder takes long, so it is done only after many bytes were kept, and at random, so that it happens
+/// sometimes even if each process keeps a single kernel.
 void Store::clean_now_and_then(const Folder::File& kept) {
     constexpr int64_t share = 64;
     {

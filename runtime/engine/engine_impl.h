@@ -80,7 +80,7 @@ class Engine::Impl {
     BackgroundWorker worker_;  ///< the last member: it must stop before the others are destroyed
 };
 
-/// Makes an engine on this device, whatever options.device says, without the environment, for tests without hardware.
+/// Makes an engine on this device, ignoring options.device and the environment. For tests without hardware.
 Engine make_engine(std::shared_ptr<const Device> device, const EngineOptions& options);
 
 }  // namespace normjit

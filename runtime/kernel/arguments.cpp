@@ -271,7 +271,8 @@ class Checker {
         return {};
     }
 
-    /// True if an output takes the place of an input matrix, as it may: each element is read before it is written.
+    /// True if an output is the same memory as an input matrix, which is allowed: each element is read before it is
+    /// written.
     bool is_in_place(const Region& a, const Region& b) const {
         const Region &input = a.written ? b : a, &output = a.written ? a : b;
         if (input.written || input.operand == nullptr || output.operand == nullptr) return false;

@@ -24,7 +24,7 @@ inline int64_t slice_stride(const Argument& argument, int64_t rows) {
     return static_cast<int64_t>(static_cast<uint64_t>(rows) * static_cast<uint64_t>(row_stride(argument)));
 }
 
-/// An operand of a launch. Its strides are in elements; 0 if the tensor has no rows, or none for each slice. A stride
+/// An operand of a launch. Strides are in elements, and 0 if the tensor has no rows, or no rows per slice. A stride
 /// that leads to no other row or slice may be any number.
 struct LaunchOperand {
     char* data;

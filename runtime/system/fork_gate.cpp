@@ -57,7 +57,7 @@ void ForkableSharedMutex::lock() {
     wait_until([&] { return state_.load(std::memory_order_acquire) == -writer; });
 }
 
-/// Undoes its count, and tries again when there is no writer.
+/// Takes back its count, and tries again when there is no writer.
 void ForkableSharedMutex::wait_to_read() {
     wait_until([&] {
         state_.fetch_sub(1, std::memory_order_relaxed);

@@ -11,8 +11,8 @@
 
 namespace normjit {
 
-/// Marks the calling thread as inside the gate for its lifetime: in the functions that create, prepare, compile or
-/// tune. The thread cannot be cancelled then. Scopes may nest. A fork() by this very thread, from a callback, does not
+/// For its lifetime, marks the calling thread as inside the gate and protects it from cancellation. The functions that
+/// create, prepare, compile or tune have one. Scopes may nest. A fork() by this very thread, from a callback, does not
 /// wait.
 class ApiScope {
   public:

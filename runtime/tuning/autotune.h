@@ -26,10 +26,10 @@ using MakeKernel = std::function<Expected<Kernel>(const Schedule&)>;
 /// Opens a problem on which kernels are timed, in its own memory; see TimedProblem.
 using OpenProblem = std::function<OpenedProblem(const Deadline&)>;
 
-/// Compares candidates with `start` until the time, which includes making the data, is over. A candidate that is then
-/// being made or timed is the last one. The fastest is confirmed on other problems. `open` is called again only after
-/// the previous problem is destroyed. Results are not checked: legal schedules are as correct as the heuristic's. Fails
-/// if `start` does not run, if there is no time for the data, and soon after `stop` is set.
+/// Compares candidates with `start` until the time is over, which includes the time to make the data. The candidate
+/// that is being made or timed at that moment is the last. The fastest is confirmed on other problems. `open` is called
+/// again only after the previous problem is destroyed. Results are not checked: legal schedules are as correct as the
+/// heuristic's. Fails if `start` does not run, if there is no time for the data, and soon after `stop` is set.
 Expected<AutotuneResult> autotune(const Spec& spec, const Target& target, const Schedule& start, double seconds,
                                   const std::atomic<bool>& stop, const MakeKernel& make, const OpenProblem& open);
 

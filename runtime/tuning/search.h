@@ -27,7 +27,8 @@ class Search {
     /// Reports how many times as fast as the heuristic's the last schedule was; nothing if it does not run or is wrong.
     void report(std::optional<double> gain);
 
-    /// Returns the fastest schedules so far, in order; none slower than the heuristic's by more than `slack`.
+    /// Returns the fastest schedules so far, the fastest first; none is slower than the heuristic's by more than
+    /// `slack`.
     std::vector<Schedule> best(size_t count, double slack) const;
     double best_gain() const;
     size_t measured() const { return measured_; }

@@ -105,8 +105,8 @@ class Launch {
     void store_scalars_of() const;
     /// Spreads a slice's inputs [N/R] into the group's workspace.
     void spread_inputs(RowsTask& task, int64_t group) const;
-    /// Returns a group's array for an output, in which the final reduce leaves the sums of columns that become those of
-    /// runs, or largest magnitudes.
+    /// Returns the array of a group in which the final reduce leaves an output's column sums, to be added up over runs,
+    /// or its largest magnitudes.
     char* sums_of(const Operand& output, int64_t group) const;
     /// True for a large output in memory that has no pages yet. Small outputs are in memory that malloc() keeps.
     bool is_fresh(const Operand& matrix) const;

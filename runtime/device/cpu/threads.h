@@ -22,8 +22,8 @@ enum class Executor : uint8_t { alone, own, openmp, callers };
 
 class Threads {
   public:
-    /// Makes the threads that the options and NORMJIT_THREADS ask for. `cores` is the number of own threads if they
-    /// give none.
+    /// Makes the threads that the options and NORMJIT_THREADS ask for. If they give no number of own threads, it is
+    /// `cores`.
     static Expected<std::shared_ptr<const Threads>> create(const EngineOptions& options, int cores);
 
     /// Returns the number of threads of a launch, the caller included.

@@ -17,7 +17,7 @@ class Gpu {
   public:
     /// Opens a GPU. Fails with `unavailable` without a driver or such a device; creates no context.
     static Expected<std::shared_ptr<const Gpu>> open(int ordinal);
-    /// Opens a GPU of this driver, which must outlive it.
+    /// Opens a GPU through this driver, which must outlive the Gpu.
     static Expected<std::shared_ptr<const Gpu>> open(const Driver& driver, int ordinal);
     ~Gpu();
     Gpu(const Gpu&) = delete;

@@ -61,7 +61,7 @@ bool CudaKernel::is_aligned(const LaunchArguments& arguments, const Operand& ope
     return bits % multiple == 0;
 }
 
-/// Checks what CudaPath::shifted requires of addresses and strides.
+/// True if addresses and strides are as CudaPath::shifted requires.
 bool CudaKernel::starts_alike(const LaunchArguments& arguments, const CudaPath& path) const {
     constexpr uintptr_t vector_bytes = 16;
     const int64_t rows = arguments.rows;
@@ -106,7 +106,7 @@ std::optional<RowPartition> CudaKernel::partition_if_allowed(const LaunchArgumen
 }
 
 /// Returns the path with the widest vectors that the addresses of this launch allow, and how it shares the rows. The
-/// last path takes any addresses, except with spec.invariant, of a formula with neighbour(), and with groups of columns.
+/// last path takes any addresses, except with spec.invariant, neighbour() or groups of columns.
 Expected<CudaKernel::PathAndPartition> CudaKernel::path_for(const LaunchArguments& arguments) const {
     const LoadedPath& last = paths_.back();
     const bool has_rows = arguments.batch().all_rows() > 0;
@@ -233,8 +233,9 @@ Status CudaKernel::launch(const LaunchArguments& arguments) const {
     return status;
 }
 
-/// Returns the most slices that one launch takes. Outputs that are made of partials need those of every slice; sums over all
-/// slices besides need all of them at once, for which the workspace was checked to have room.
+/// Returns the most slices that one launch takes. Outputs that are made from partials need partials for every slice
+/// that the launch takes. If there are sums over all slices as well, one launch takes all slices; the workspace was
+/// checked to have room for that.
 int64_t CudaKernel::most_slices(const LaunchArguments& arguments) const {
     const CudaGeometry& geometry = artifact.geometry.cuda;
     if (geometry.finishes_slices == 0 || geometry.all_slices == 1 || arguments.rows == 0) return INT64_MAX;

@@ -68,8 +68,8 @@ class Kernel {
     Status launch(const Arguments& arguments) const;
 
     /// Return the bytes of workspace that launch() needs for up to `rows` rows in each of `slices`, and the bytes with
-    /// which it is fastest. Kernels that hand a value of each row from one pass to the next need more for more rows;
-    /// for most kernels the number of rows does not matter.
+    /// which it is fastest. Kernels that pass values of each row from one pass to the next need more for more rows; for
+    /// most kernels the number of rows does not matter.
     int64_t minimum_workspace(int64_t rows, int64_t slices = 1) const;
     int64_t preferred_workspace(int64_t rows, int64_t slices = 1) const;
 

@@ -53,7 +53,7 @@ _capsule_is.argtypes, _capsule_is.restype = [ctypes.py_object, ctypes.c_char_p],
 
 
 class Operand:
-    """An array, its DLTensor, and what keeps that alive."""
+    """An array, its DLTensor, and what keeps the DLTensor alive."""
 
     def __init__(self, name, array, stream=None):
         self.name = name
@@ -113,8 +113,8 @@ class Operand:
 
 
 def _check_tensor(name, tensor):
-    """Raises InvalidArgument for a tensor of torch's that is not what its memory holds, and where torch would lose what
-    depends on the call."""
+    """Raises InvalidArgument for a torch tensor that negates what its memory holds, and where a trace or a tangent of
+    torch would lose the call."""
     torch = sys.modules["torch"]
     if tensor.is_neg():
         raise InvalidArgument(f"{name}: is a view that negates what it reads, which normjit would not see; give resolve_neg()")
@@ -127,9 +127,9 @@ def _check_tensor(name, tensor):
 
 
 def device_type(name, array):
-    """Returns DLPack's number for the kind of device. Raises InvalidArgument for arrays of JAX's without data, because
-    JAX's own message names neither the argument nor what to do, and where torch.compile traces: it then calls the code
-    as it is, or says this if it may not."""
+    """Returns DLPack's number for the kind of device. Raises InvalidArgument for JAX arrays without data, because JAX's
+    own message names neither the argument nor what to do, and where torch.compile traces: it then runs the call
+    uncompiled or, if it may not, shows this message."""
     if "torch._dynamo" in sys.modules and sys.modules["torch"].compiler.is_compiling():
         raise InvalidArgument(f"{name}: torch.compile traces this call, and sees no data; call normjit.torch there")
     if _is_of_jax(array):

@@ -40,7 +40,7 @@ def layer_norm(x: Array, gamma: Array | None = None, beta: Array | None = None, 
     x           an array of [..., N], on a CPU or a CUDA GPU
     gamma, beta [N], or None for 1 and 0
     residual    of x's shape, or None for 0
-    rowscale    of x's shape without its last dimension, or with 1 in its place, or None for 1
+    rowscale    of x's shape, without its last dimension or with 1 in place of it; or None for 1
     outputs     which of "y", "h", "mean" and "rstd" to compute; None: y, with a residual also h
     out         a mapping of those names to arrays to write to. Other arrays are made: y of x's type, h of the
                 residual's, statistics in float32. y and h may be x or the residual
@@ -75,10 +75,10 @@ def layer_norm_backward(x: Array, dy: Array, gamma: Array | None = None, *, mean
                then be aligned to 16 bytes
     outputs    which of "dx", "dgamma" and "dbeta" to compute; None: all, dgamma and dbeta only with a gamma
     out        a mapping of those names to arrays to write to. Other arrays are made. dx may be x or dy
-    stream     of a GPU: a CUDA stream of any library or its handle; None: the current one of x's library
+    stream     on a GPU, a CUDA stream of any library or its handle; None: the current stream of x's library
 
-    PyTorch tensors must not require a gradient, except under torch.no_grad(): autograd does not see these functions,
-    but those of normjit.torch.
+    PyTorch tensors must not require a gradient, except under torch.no_grad(): autograd does not see these functions.
+    Use those of normjit.torch.
 
     Types may differ from array to array: float32, bfloat16 and float16, where mean and rstd have one type; or float64
     for all. Returns Gradients, with None for what was not computed. On a GPU they are ready in the order of the stream.
@@ -290,7 +290,7 @@ def launch(kernel, operands, like, stream):
 
 
 class _HostMemory:
-    """Whole pages of host memory, which a process that is forked gets copies of."""
+    """Whole pages of host memory; a forked process gets its own copies."""
 
     def __init__(self, size):
         self.size = size

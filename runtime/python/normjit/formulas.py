@@ -91,12 +91,12 @@ class Formula:
         """Returns the outputs, as a named tuple. If Python does not allow a name for a field, such as class or _y, the
         field is named by its position, _0.
 
-        **given    the inputs by name: arrays of [..., N] for [M,N], of their shape without the last dimension for [M],
-                   of [N], and of [N/R]; and numbers that the formula names, such as eps; R follows from the arrays.
-                   None or nothing for what is optional
+        **given    the inputs by name: arrays of [..., N] for [M,N], of that shape without the last dimension for [M], of
+                   [N], and of [N/R]; and the numbers that the formula names, such as eps. R follows from the arrays.
+                   An optional input may be None or left out
         outputs    which outputs to compute; None: those that are not optional, and those of `out`
         out        a mapping of outputs' names to arrays to write to. Other arrays are made
-        stream     of a GPU: as in normjit.layer_norm()
+        stream     on a GPU, as in normjit.layer_norm()
         invariant  a row has the same bits in every batch; slower for few rows
 
         Raises normjit.InvalidArgument, a ValueError, for arguments that do not fit. Thread safe."""

@@ -144,7 +144,7 @@ def _sharded(array, sharding):
 
 
 def _beside(x, other):
-    """Returns the type that a kernel for x takes another tensor in: f64 does not mix with other types."""
+    """Returns the type in which a kernel for x takes another tensor: f64 does not mix with other types."""
     wide = x.dtype == jnp.float64
     if (other.dtype == jnp.float64) == wide:
         return other.dtype

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # needs: torch numpy
-"""LayerNorm and RMSNorm as replacements of torch's modules of these names."""
+"""LayerNorm and RMSNorm as replacements for torch's modules with these names."""
 import copy
 import inspect
 import pickle

@@ -17,8 +17,8 @@ from normjit._library import InvalidArgument
 from normjit.torch.formula_checks import DType, has_slices, like_of, made_of, wide_of
 
 Tensors = Sequence[torch.Tensor]
-Value = Union[torch.Tensor, float, None]  # None: computed from what is missing
-USUAL = {"eps": 1e-5, "gamma_offset": 0.0, "inf": math.inf, "nan": math.nan}  # numbers that need not be given
+Value = Union[torch.Tensor, float, None]  # None: missing, or computed only from missing values
+USUAL = {"eps": 1e-5, "gamma_offset": 0.0, "inf": math.inf, "nan": math.nan}  # numbers that have a default
 
 
 def _compare(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:

@@ -141,8 +141,8 @@ def check_tensor(name, t, first_name, first):
 
 
 def is_shape(tensor, shape):
-    """True if a tensor has this shape. Does not compare the first sizes of shapes of different lengths, as != does: an
-    exported program would be bound to what that finds."""
+    """True if a tensor has this shape. Unlike !=, does not compare the first sizes of shapes of different lengths: an
+    exported program would depend on the result."""
     return tensor.dim() == len(shape) and tensor.shape == shape
 
 
@@ -211,7 +211,7 @@ def is_looked_into():
 
 def is_transformed():
     """True if the code that torch.compile traces is inside a forward-mode derivative, or a transform of torch.func other
-    than vmap(). Their tangents do not pass through an operator of normjit, and are 0 without a word."""
+    than vmap(). Their tangents do not pass through an operator of normjit: they become 0 without an error."""
     return torch.autograd.forward_ad._current_level >= 0 or _has_derivatives()
 
 
@@ -320,7 +320,7 @@ class EagerNorm(torch.autograd.Function):
 
 
 def no_view(tensor):
-    """Returns a tensor of the same memory that is not a view. Autograd forbids writing to a view that an
+    """Returns a tensor on the same memory that is not a view. Autograd forbids writing to a view that an
     autograd.Function returns."""
     if torch.compiler.is_compiling() or type(tensor) not in PLAIN or not tensor._is_view():
         return tensor

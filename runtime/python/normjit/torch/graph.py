@@ -97,13 +97,13 @@ def graph_report() -> list[dict[str, Any]]:
 
     taken     whether it got normjit's kernel
     why       why, or why not
-    rows      of the call that was compiled for; None if that is not known
+    rows      the number of rows in the call for which the graph was compiled; None if it is not known
     cols      the number of columns
     nodes     the names of the graph's nodes
     formula   the text of its kernel, if a formula can compute it
-    bytes     that are moved in and around the region: with normjit's kernel, and all by Inductor
-    seconds   predicted for both
-    calls     of such kernels in this process
+    bytes     the bytes moved in and around the region: with normjit's kernel, and by Inductor alone
+    seconds   the predicted times for both
+    calls     the calls of such kernels in this process
 
     If a graph comes from Inductor's cache, the process that compiled it decided about its regions; here only those of
     its kernels that ran are listed."""
@@ -218,7 +218,7 @@ class _Rewriter:
         return bool(facts["taken"])
 
     def _best_plan(self, seed: Node, source: torch.Tensor) -> _Plan:
-        """Returns the best of the plans that start from this row reduction, or from others of the same region."""
+        """Returns the best plan that starts from this row reduction or from another one of the same region."""
         plans = [self._planned(seed, source, split) for split in range(source.dim() - 1)]
         others = [node for node in plans[0].around if is_row_reduction(node) and node not in self.seen]
         for other in others[:MOST_SEEDS]:

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Predicts the time of a region. Inductor's kernels are taken to need the bytes that they move, divided by a bandwidth:
-that of a copy of as many bytes on the device, times the share of it that such kernels reach. normjit's kernel is
-measured."""
+"""Predicts the time of a region. For Inductor's kernels, it is the bytes that they move divided by a bandwidth: that of
+a copy of as many bytes on the device, times the share of it that such kernels reach. normjit's kernel is measured."""
 from __future__ import annotations
 
 import functools
@@ -120,8 +119,8 @@ class Predictor:
         return self._predict(region, self.on.normjit_seconds(region, by))
 
     def predict_at_best(self, region: Region) -> Prediction:
-        """Predicts the time with a kernel that is as fast as a copy of its bytes. If even that is too slow, no kernel
-        is made."""
+        """Predicts the time with a kernel that is as fast as a copy of as many bytes. If even that is too slow, no
+        kernel is made."""
         return self._predict(region, self.on.copy_seconds(self.moved(region)[0]))
 
     def _predict(self, region: Region, seconds: float) -> Prediction:

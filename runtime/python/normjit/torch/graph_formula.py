@@ -151,8 +151,8 @@ def _is_saved(region: Region, node: Node) -> bool:
 
 
 def _meets_an_equal(region: Region, node: Node) -> bool:
-    """True if users outside a region look for equal numbers among what they compute from a node. The numbers of another
-    graph may differ in the last bit, if only one of the two has them from a formula's kernel."""
+    """True if users outside a region compare what they compute from a node for equality. If only one side of the
+    comparison comes from a formula's kernel, equal numbers may differ in the last bit."""
     waiting, seen = [node], {node}
     for each in waiting:  # grows
         for user in each.users:
@@ -191,7 +191,7 @@ def _type(node: Node) -> str:
 
 
 def _axes(region: Region, axes: str) -> str:
-    """Returns axes as a formula says them."""
+    """Returns axes as a formula writes them."""
     axes = {SUM: "N", nodes.PER_SLICE + SUM: nodes.PER_SLICE}.get(axes, axes)
     if region.frame.split:
         return {FULL: "S,M,N", ROW: "S,M", nodes.SHARED: "M,N"}.get(axes, axes)

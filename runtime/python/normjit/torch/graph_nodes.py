@@ -89,9 +89,8 @@ def kind_of(node: Node) -> str | None:
 
 
 def is_looked_for(node: Node) -> bool:
-    """True if a graph may look for the elements of another value that are equal to this one: if it is an extreme that a
-    backward pass gets. Its gradient is that of the elements that are equal to it, and the backward pass may compute these
-    again."""
+    """True if a node is an extreme that the backward pass gets. Its gradient goes to the elements that are equal to it,
+    and the backward pass, which may compute these again, must find them."""
     waiting = [node] if is_kind(node, LOOKED_FOR) else []
     for each in waiting:  # grows by views and casts
         if any(user.op == "output" for user in each.users):
@@ -221,7 +220,7 @@ class Frame:
 
 
 def hint(size: Any) -> int | None:
-    """Returns the size that a dimension has in the call that is compiled for."""
+    """Returns the size of a dimension in the call for which the graph is compiled; None if it is not known."""
     if isinstance(size, int):
         return size
     known = size.node.hint

@@ -183,7 +183,7 @@ def _half(node: Any) -> Half | None:
 
 
 def _placed(node: Any) -> tuple[bool, Half] | None:
-    """If a node is zeros except for a half of another node, returns whether that is in its upper half, and the half."""
+    """If a node consists of zeros and a half of another node, returns whether its upper half has that, and the half."""
     if not isinstance(node, Node) or node.target is not Aten.slice_scatter.default or len(node.users) != 1:
         return None
     zeros, source, over, begin, end = (*node.args, *(None,) * 3)[:5]

@@ -15,7 +15,7 @@ __all__ = ["LayerNorm", "RMSNorm", "RMSNormGated", "RMSNormZeroCentered"]
 
 
 class LayerNorm(torch.nn.Module):
-    """The forward of torch.nn.LayerNorm."""
+    """The forward() of torch.nn.LayerNorm."""
 
     has_backward = can_torch_compile = True
 
@@ -28,7 +28,7 @@ class LayerNorm(torch.nn.Module):
 
 
 class RMSNorm(torch.nn.Module):
-    """The forward of LlamaRMSNorm and similar norms, whose result has the type of weight * x."""
+    """The forward() of LlamaRMSNorm and similar norms, whose result has the type of weight * x."""
 
     has_backward = can_torch_compile = True
 
@@ -38,7 +38,7 @@ class RMSNorm(torch.nn.Module):
 
 
 class RMSNormZeroCentered(torch.nn.Module):
-    """The forward of norms whose weight is added to 1, such as Gemma's and Qwen3.5's. The result has x's type."""
+    """The forward() of norms whose weight is added to 1, such as Gemma's and Qwen3.5's. The result has x's type."""
 
     has_backward = can_torch_compile = True
 
@@ -47,7 +47,7 @@ class RMSNormZeroCentered(torch.nn.Module):
 
 
 class RMSNormGated(torch.nn.Module):
-    """The forward of Qwen3NextRMSNormGated: RMSNorm(x) * silu(gate). The result has x's type."""
+    """The forward() of Qwen3NextRMSNormGated: RMSNorm(x) * silu(gate). The result has x's type."""
 
     has_backward = True
     can_torch_compile = False

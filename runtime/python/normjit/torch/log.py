@@ -7,7 +7,7 @@ import logging
 
 logger = logging.getLogger("normjit")
 logger.addHandler(logging.NullHandler())
-MOST_REASONS = 100  # reasons may contain numbers, so their count has no bound
+MOST_REASONS = 100  # reasons may contain numbers, so there is no limit to how many there can be
 _told: set[tuple[str, str | None]] = set()
 
 

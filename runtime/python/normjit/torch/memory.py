@@ -29,11 +29,11 @@ def keep_host_memory() -> None:
 
 
 def prepare(model: torch.nn.Module, dtype: torch.dtype | None = None, residual: bool = False) -> int:
-    """Makes the kernels of a model's norms, by passes of one row through each, for training and for inference. It is
-    for CUDA graphs, whose capture cannot make kernels, and so that no step has to wait. Call it after enable()
-    and patch(), with the types of the training: `dtype` is the type of the norms' inputs, None means the type of
-    their weights; with `residual` normjit's modules are called with one as well. Returns the number of modules;
-    raises InvalidArgument if there is none."""
+    """Makes the kernels of a model's norms, for training and for inference, by passing one row through each norm. Use it
+    before a CUDA graph is captured, because a capture cannot make kernels, or so that no step has to wait for them.
+    Call it after enable() and patch(), with the types of the training: `dtype` is the type of the norms' inputs, None
+    means the type of their weights; with `residual`, normjit's modules are also called with a residual. Returns the
+    number of modules; raises InvalidArgument if there is none."""
     check_model(model)
     dtype = checked_dtype(dtype)
     modules = [m for m in model.modules() if is_patched(m) or isinstance(m, (torch.nn.LayerNorm, LayerNorm, RMSNorm))

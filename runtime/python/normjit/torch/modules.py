@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 class LayerNorm(torch.nn.LayerNorm):
-    """torch.nn.LayerNorm by layer_norm(); forward(input, residual=None). The kernels treat several normalised
-    dimensions as one. Without weight and bias also forward(input, scale=, shift=): xhat * (scale + 1) + shift, of
-    [B,N] for an input of [B,T,N].
+    """torch.nn.LayerNorm, computed by layer_norm(); forward(input, residual=None). The kernels treat several normalised
+    dimensions as one. Without weight and bias, forward() also takes scale= and shift=, [B,N] for an input of [B,T,N]:
+    xhat * (scale + 1) + shift.
 
     main_grad: as in layer_norm(), for one normalised dimension. Raises InvalidArgument, as its forward does."""
 
@@ -59,8 +59,8 @@ class LayerNorm(torch.nn.LayerNorm):
 
 
 class RMSNorm(torch.nn.RMSNorm):
-    """torch.nn.RMSNorm by rms_norm(); forward(x, residual=None). The kernels treat several normalised dimensions as
-    one.
+    """torch.nn.RMSNorm, computed by rms_norm(); forward(x, residual=None). The kernels treat several normalised
+    dimensions as one.
 
     eps: None is the machine epsilon of f32, or of f64 if x is f64
     weight_offset: 1 for a zero-centred weight, which then starts as zeros

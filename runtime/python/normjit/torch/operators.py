@@ -4,7 +4,7 @@ of a residual stream to dx, recompute missing statistics from x, and support zer
 derivative of their own; normjit.torch.functional guards that. The operators called _into add the gradients of
 weight and bias to the tensors dweight and dbias if these are given, and return none for them.
 torch.ops.normjit.layer_norm and rms_norm are the norms themselves, of x + residual if there is a residual: they
-return y, that sum or none, and, on request, the statistics."""
+return y, the sum or None and, on request, the statistics."""
 import re
 
 import torch

@@ -167,8 +167,8 @@ def _traced(function: Callable[..., Any], kinds: tuple[tuple[str, str, torch.dty
 
 def _shapes(dimensions: int, cols: int) -> list[dict[str, tuple[int, ...]]]:
     """Returns three sets of shapes, by axes: for few rows, for one row, and for many. Every dimension before the last
-    differs among the sets, in size and in its rank by size, so code that reads sizes computes something else in one of
-    them."""
+    differs from set to set in its size, and in its place among the sizes, so that code that reads sizes computes
+    something else for one of the sets."""
     rows = dimensions - 1
     side = int(MANY_ROWS ** (1 / max(rows, 1)))
     leading = [tuple(range(2, 2 + rows)), (1,) * rows, tuple(range(side + rows, side, -1))]
@@ -233,9 +233,9 @@ def _inputs(kinds: Any) -> dict[str, str]:
 
 def _check(function: Callable[..., Any], of_tensors: Callable[..., Any], norm: Norm, kinds: Any,
            shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Refuses a function that does not compute what was traced, for example because it asks for devices, and one whose
-    gradients are not those of its values, for example because of no_grad(). Compares the function with its formula, for
-    the first numbers that give only finite results."""
+    """Refuses a function that does not compute what was traced, for example because it looks at devices, and one whose
+    gradients are not those of its values, for example because of no_grad(). Compares the function with its formula on
+    the first inputs that give only finite results."""
     generator = torch.Generator().manual_seed(0)
     for scales in _scales(len(kinds)):
         wide = [(torch.rand(shapes[axes], generator=generator, dtype=torch.float64) + 0.5) * scale

@@ -51,10 +51,10 @@ class _Writer:
 
     BINARY = {**nodes.BINARY, Aten.rsub.Scalar: "-", Aten.rsub.Tensor: "-"}
     SAME = {Aten._to_copy.default, Aten.clone.default, Aten.alias.default, Aten.lift_fresh_copy.default,
-            Aten.detach.default}  # which some versions of torch record; the check of gradients refuses it
+            Aten.detach.default}  # some versions of torch record detach; the check of gradients refuses it
     SOFTMAX = {Aten._softmax.default: "{e} / row_sum({e})", Aten._log_softmax.default: "{a} - log(row_sum({e}))"}
     REDUCTIONS = {Aten.mean.default, Aten.sum.default, Aten.var.correction, Aten.std.correction,
-                  Aten.linalg_vector_norm.default, Aten.logsumexp.default}  # besides graph_nodes.SUMS
+                  Aten.linalg_vector_norm.default, Aten.logsumexp.default}  # in addition to graph_nodes.SUMS
     ROWS = {Aten.unsqueeze.default, Aten.squeeze.dim, Aten.squeeze.dims, Aten.view.default, Aten.expand.default}
     VIEWS = ROWS | {Aten.alias.default, Aten.detach.default}
     CLAMPS = {Aten.clamp_min.default: ("max",), Aten.clamp_max.default: ("min",), Aten.clamp.default: ("max", "min"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the code of a module can depend on besides its input, parameters and attributes: global variables, whose
+"""What the code of a module can depend on in addition to its input, parameters and attributes: global variables, whose
 changes no probe sees."""
 import dis
 import inspect
@@ -16,8 +16,8 @@ MOST_FUNCTIONS = 64  # the most functions that one forward() may lead to
 
 
 def variable_read(functions):
-    """Describes the first thing that may change from call to call and that one of these Python functions, or one
-    that they call by name, reads; None if there is nothing."""
+    """Describes the first thing that may change from call to call and that is read by one of these Python functions,
+    or by one that they call by name; None if there is nothing."""
     waiting, seen = list(functions), set()
     while waiting:
         function = inspect.unwrap(waiting.pop())

@@ -8,7 +8,7 @@ import torch
 from normjit.torch import gated, probes, sources
 from normjit.torch.probes import Norm, Raised, Refused
 
-OFFSETS = (0.0, 1.0)  # values that a norm may add to its weights, each of which is tried
+OFFSETS = (0.0, 1.0)  # values that a norm may add to its weights; each is tried
 SCALES = (1e-3, 30.0, 1e4, 1e12)  # sizes of inputs and weights that are tried in addition to 1
 SHAPES = ((2, 3), (5,), (), (2, 3, 4), (1, 7))  # shapes of x without its last dimension
 MOST_ROWS, MOST_ELEMENTS = 4096, 1 << 16  # the most rows and elements of one trial
@@ -56,8 +56,8 @@ class _Probe:
         return torch.randn(shape, generator=self.generator, device=self.device, dtype=torch.float32)
 
     def inputs(self, *shape, dtypes=(torch.float32,), scales=(1.0, 1.0), needs=(True, True)):
-        """Returns random inputs: x, then the gate. `dtypes`, `scales` and `needs` have an entry for each; a missing
-        type is that of the last entry. The means of x are not zero."""
+        """Returns random inputs: x, then the gate. `dtypes`, `scales` and `needs` have an entry for each; if a
+        type is missing, the last one counts. The means of x are not zero."""
         made = [(self.random(*shape) + shift) * scale for shift, scale in zip((0.5, 0.0)[: 1 + self.has_gate], scales)]
         return [t.to(dtypes[min(i, len(dtypes) - 1)]).requires_grad_(needs[i]) for i, t in enumerate(made)]
 

@@ -10,7 +10,7 @@ import torch.utils._pytree as pytree
 
 class Unrounded(torch.Tensor):
     """A tensor that reports some type but holds its numbers in double, as do all tensors computed from it. Code that
-    depends on types takes the same course as for that type, and its values and gradients are free of rounding."""
+    depends on types behaves as it does for the reported type, but its values and gradients are not rounded to it."""
 
     wide: torch.Tensor
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
