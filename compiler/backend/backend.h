@@ -25,7 +25,7 @@ struct Backend {
     std::span<const std::string_view> stages;
     Expected<std::string> (*print_stage)(const plan::Plan&, std::string_view stage);
     bool is_slow = false;  ///< emit() takes longer than reading its result from a file
-    /// The version of the code generator's library; set if versions differ in the code they generate.
+    /// The version of the code generator's library, if different versions generate different code.
     std::string_view version = {};
 };
 
@@ -34,7 +34,7 @@ extern const Backend cuda_backend;
 extern const Backend llvm_backend;  ///< exists in builds with LLVM
 extern const Backend portable_backend;
 
-/// Makes an artifact that has everything except code. Geometry and launches come from here alone.
+/// Makes an artifact that has everything except code. This is the only place that makes geometry and launches.
 Artifact describe_launches(const plan::Plan& plan, CodeFormat format);
 
 /// Returns the back end that serves a target; `unavailable` if no back end of this build does.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// LayerNorm and RMSNorm, whose forward passes are formulas: templates/norms/layernorm.norm and rmsnorm.norm. The backward
-// pass derives the gradient of h from them. There the tensor x holds h, or what source= names instead:
+// LayerNorm and RMSNorm, whose forward passes are formulas: templates/norms/layernorm.norm and rmsnorm.norm. The
+// backward pass derives the gradient of h from them. There the tensor x holds h, or whatever source= names:
 //     dx     = dh * rowscale    dgamma = col_sum(dy * xhat)    dbeta = col_sum(dy)    amax = max_abs(dx)
 #include "frontend/frontend.h"
 #include "gradient/differentiate.h"
@@ -22,7 +22,7 @@ using ir::ValueId;
 /// The type in which a framework multiplies xhat with a tensor.
 DType product_type(const Spec& spec, Tensor tensor) { return promoted(spec.stream_type(), spec.dtype(tensor)); }
 
-/// Returns the type to which a value of the formula is rounded with rounding=llama; f32 if it is not.
+/// Returns the type to which rounding=llama rounds a value of the formula; f32 if it is not rounded.
 DType rounded_type(const Spec& spec, std::string_view value) {
     const bool is_forward = spec.pass == Pass::forward;
     const bool is_stream = value == "h" && (spec.has(Tensor::rowscale) || spec.has(Tensor::residual));
@@ -42,7 +42,7 @@ ForwardPass with_roundings(const Spec& spec, const ForwardPass& pass) {
         rounded.function.values.push_back(value);
         now[id] = rounded.function.size() - 1;
         const DType type = value.name.empty() ? DType::f32 : rounded_type(spec, value.name);
-        if (value.name == "product") rounded.function[now[id]].name.clear();  // it is printed as a part of y
+        if (value.name == "product") rounded.function[now[id]].name.clear();  // so that it is printed inside y
         if (type != DType::bf16 && type != DType::f16) continue;
         const ir::Op op = type == DType::bf16 ? ir::Op::round_bf16 : ir::Op::round_f16;
         rounded.function.values.push_back({.op = op, .shape = value.shape, .operands = {now[id], ir::no_value}});

@@ -9,9 +9,9 @@
 
 namespace normjit::gradient {
 
-/// A value is a base value if it is not a product or quotient. In x * rstd, where rstd is a reciprocal square root, the
-/// product is taken as the base value, and x as the product divided by rstd: x * rstd stays in range where x * rstd *
-/// rstd * rstd does not.
+/// Values that are not products or quotients are base values. In x * rstd, where rstd is a reciprocal square root, the
+/// product is the base value, and x is the product divided by rstd: x * rstd stays in range where x * rstd * rstd *
+/// rstd does not.
 class Products {
   public:
     /// Values in `saved` are base values.

@@ -10,7 +10,7 @@
 
 namespace normjit::gradient {
 
-/// Appends values to a builder's function. It reuses products of the forward pass, and what it wrote before.
+/// Appends values to a builder's function. It reuses products of the forward pass and values that it wrote before.
 class Writer {
   public:
     Writer(ir::Builder& builder, const Products& products);
@@ -32,7 +32,7 @@ class Writer {
     ir::Expr write_terms(const Sum& sum);
     ir::Expr write_term(const Term& term);
     ir::Expr multiply(const Term& product);
-    /// Returns the first matrix; the forward pass has one.
+    /// Returns the first matrix; every forward pass has one.
     ir::Expr any_matrix();
     Expected<Term> mean_of(const Sum& elements);
     /// Takes known values out of the product until it is 1; matrices first, then [N], [M] and scalars.

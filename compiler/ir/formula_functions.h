@@ -15,7 +15,7 @@ struct FormulaFunction {
 };
 
 std::span<const FormulaFunction> formula_functions();
-/// Returns the function of this name; nothing if there is none.
+/// Returns the function with this name; nothing if there is none.
 std::optional<FormulaFunction> find_formula_function(std::string_view name);
 
 }  // namespace normjit::ir

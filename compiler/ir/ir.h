@@ -108,7 +108,7 @@ struct Operand {
 std::string shape_text(const Operand& operand);
 
 using Operands = PerTensor<std::optional<Operand>>;
-/// Returns a number for a tensor of this name: the one in tensors.def if it is free, else another; none if all are
+/// Returns a number for a tensor with this name: the one in tensors.def if it is free, else another; none if all are
 /// taken.
 std::optional<Tensor> free_number(const Operands& operands, std::string_view name);
 
@@ -130,7 +130,7 @@ struct Function {
     ValueId size() const { return static_cast<ValueId>(values.size()); }
     const Operand& operand(Tensor tensor) const { return *operands[tensor]; }
     DType dtype(Tensor tensor) const { return *operand(tensor).dtype; }
-    /// Returns the operand's number, if there is one of this name.
+    /// Returns the number of the operand with this name, if there is one.
     std::optional<Tensor> find(std::string_view name) const;
     /// Counts how often each value is an operand or an output.
     PerValue<int> use_counts() const;

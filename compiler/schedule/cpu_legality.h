@@ -8,8 +8,7 @@
 
 namespace normjit::schedule {
 
-/// Asks the back end about schedules that differ in a few fields, and makes a new plan only when one of them requires
-/// it.
+/// Asks the back end about schedules that differ in a few fields. Makes a new plan only for fields that require one.
 class Legality {
   public:
     Legality(const Spec& spec, const Target& target) : spec_(spec), target_(target) {}

@@ -9,10 +9,10 @@
 
 namespace normjit::schedule {
 
-/// Returns how many bytes one row has in all input matrices.
+/// Returns how many bytes one row takes in all input matrices together.
 int64_t bytes_read(const Spec& spec);
 
-/// Returns how many bytes the partials and inputs of all columns take.
+/// Returns how many bytes the column inputs and the partials of all columns take.
 int64_t column_bytes(const Spec& spec);
 
 /// How a row's inputs and their column data compare to a core's L2. usual: it holds several rows, the columns and

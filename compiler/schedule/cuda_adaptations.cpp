@@ -229,7 +229,7 @@ constexpr CudaAdaptation short_launches[] = {
     {{705, 1024}, two, all, up_to(300),      copies_8, {.vector_width = 4},     "4096x8192 f16: 3 %"},
 };
 
-// The lead of blocks over each other grows with time; in short launches, below 100 us or so, reports do not pay.
+// The lead of some blocks over others grows with time; in short launches, below 100 us or so, reports do not pay.
 constexpr CudaPacing pacing[] = {
 //   vectors      sums several MiB  measured
     {{0, end},    any, true,   200, "32768x2304 gains"},

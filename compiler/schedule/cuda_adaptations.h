@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tables of changes that the number of rows makes to the schedules of the CUDA table.
+// Tables of changes to the schedules of the CUDA table that depend on the number of rows.
 #pragma once
 
 #include "schedule/cuda_table.h"
@@ -28,7 +28,7 @@ struct CudaChange {
     std::optional<int> pace = {};
 };
 
-/// A range of rows for each multiprocessor, or of MiB that a launch moves.
+/// A range of the rows per multiprocessor, or of the MiB that a launch moves.
 struct Amount {
     double from = 0;
     double to = 1e300;   ///< inclusive
@@ -48,7 +48,7 @@ struct CudaAdaptation {
     std::string_view measured;
 };
 
-/// At most one line of each table applies to a launch. It changes what the tables before it left.
+/// At most one line of each table applies to a launch. It changes the result of the tables before it.
 struct CudaAdaptations {
     std::string_view what;
     bool is_last;         ///< if this table changes a launch, later tables are skipped

@@ -44,7 +44,7 @@ int64_t CudaFit::other_registers(const plan::PlannedPath& planned) const {
     return others;
 }
 
-/// Returns the same for shapes that are forward_like, whose kernels spill in further cases (NOTES N-709).
+/// Returns the same for shapes that are forward_like, whose kernels also spill in other cases (NOTES N-709).
 int64_t CudaFit::other_registers_if_forward_like(const plan::PlannedPath& planned) const {
     constexpr int64_t cursors = 4;  // not needed by a team with a single row
     int64_t others = other_registers(planned);

@@ -39,8 +39,8 @@ class CudaFit {
     const CudaFeatures features_;
 };
 
-/// Takes the next best staging if the schedule's is not allowed: by the target, by the alignment of loads, or by loads
-/// of less than 4 bytes (not `are_copyable`).
+/// Takes the next best staging if the target, the alignment of loads, or loads of less than 4 bytes (not
+/// `are_copyable`) rule out the schedule's.
 void use_possible_staging(CudaSchedule& s, bool are_aligned, bool are_copyable, const Target& target);
 
 }  // namespace normjit::schedule

@@ -50,7 +50,7 @@ bool starts_anywhere_and_is_short(const Spec& spec, const CudaShape& shape, int6
     return row_bytes < narrow || (spec.batch() && bytes_moved(spec, *spec.batch()) < short_launch);
 }
 
-/// Above 256 threads, each would get 168 registers instead of 255.
+/// With more than 256 threads, each would get 168 registers instead of 255.
 int busy_threads(int64_t of_block) {
     const auto lanes = [of_block](int64_t threads) { return divide_up(of_block, threads) * threads; };
     return of_block <= 1536 && lanes(224) < lanes(256) ? 224 : 256;

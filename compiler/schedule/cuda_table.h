@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The fastest CUDA schedules of passes with column sums as a table: one line for each range of row widths, with the
-// measurements that justify it. Other passes take their schedules from points.
-// heuristic_cuda.cpp fits a line to the spec and the target; cuda_adaptations.h changes it for few rows.
+// measurements that justify it. Other passes take their schedules from points. heuristic_cuda.cpp fits a line to the
+// spec and the target; cuda_adaptations.h changes it for few rows.
 #pragma once
 
 #include "plan/cuda.h"
@@ -39,7 +39,7 @@ struct CudaShape {
     bool is_wide_and_shifted() const { return shifted && vectors > 64; }
     /// Returns the number of vectors for each of the `cluster` blocks that share a row.
     int64_t vectors_of_block(int cluster) const;
-    /// Returns the blocks for a wide row, such that each has at most 1024 vectors if clusters may be that large.
+    /// Returns how many blocks share a wide row: enough for at most 1024 vectors each, if clusters may be that large.
     int blocks_of_wide_row() const;
 };
 
@@ -73,7 +73,7 @@ struct Threads {
     Rule rule = Rule::unchanged;
     int number = 0;
 };
-/// Returns the threads that the rule gives a schedule whose other fields are chosen.
+/// Returns the threads that the rule gives, once the schedule's other fields are chosen.
 int count_threads(Threads threads, const CudaShape& shape, const CudaSchedule& schedule);
 
 /// What stays in shared memory between the sweeps over a row, and not in registers.
@@ -104,7 +104,7 @@ struct CudaRow {
 inline constexpr int wide_row_blocks = 0, largest_cluster = -1;
 inline constexpr int fill_384 = 0;  ///< as many blocks as have 384 threads in all
 
-/// Lines for one kind of rows. Exactly one of its lines holds for each shape to which the family applies.
+/// Lines for one kind of rows. For each shape to which the family applies, exactly one of its lines holds.
 struct CudaFamily {
     std::string_view kind;  ///< the kind of rows, as reasons print it
     bool (*applies)(const CudaShape&);

@@ -34,7 +34,7 @@ Values row_blocks(const SearchedProblem& p, const Schedule&) {
     return powers_of_two(std::clamp<int64_t>(p.rows, 1, 32));
 }
 
-/// Returns widths up to the vectors of a row: wider strips or steps are the same loop.
+/// Returns widths up to the vectors of a row: wider strips or steps would be the same loop.
 Values vectors(const SearchedProblem& p, const Schedule&) {
     const int64_t lanes = 64 / static_cast<int64_t>(size_of(p.spec.compute()));
     return powers_of_two(std::clamp<int64_t>(divide_up(p.spec.cols, lanes), 1, 8));

@@ -28,8 +28,8 @@ int widest_legal(Legality& legality, CpuSchedule cpu, int CpuSchedule::* field) 
 }
 
 /// Returns how many rows of x, dy and dx fit L1 together with the columns' partials and gamma, so that the last sweep
-/// finds them there. Returns 0 if that gains nothing: for rows that need conversion, which are limited by arithmetic,
-/// or if too few rows fit (NOTES N-601).
+/// finds them there. Returns 0 if that gains nothing: if rows need conversion, so that arithmetic is the limit, or if
+/// too few rows fit (NOTES N-601).
 int64_t rows_in_l1(const Spec& spec, const Target& target) {
     if (!spec.writes_matrices()) return 0;  // one sweep
     const auto math_bytes = static_cast<int64_t>(size_of(spec.compute()));
@@ -70,8 +70,8 @@ int64_t choose_nontemporal_kb(const Spec& spec, const Target& target) {
     return has_short_rows_in_shared_lines(spec, target) ? -1 : outgrown_kb(spec, target);
 }
 
-/// Returns the number of rows in a block on a Zen 4, if it differs from that of other CPUs: few where loads and stores
-/// alias, otherwise several for wide rows (NOTES N-603).
+/// Returns the number of rows in a block on a Zen 4 if it differs from other CPUs: few where loads and stores alias,
+/// otherwise several for wide rows (NOTES N-603).
 std::optional<int64_t> rows_on_zen4(const Spec& spec, const Target& target) {
     constexpr int64_t too_few = 4, most = 8, of_wide = 4;
     const int64_t rows = spec.rows.value_or(INT64_MAX);
@@ -250,8 +250,8 @@ int64_t threads_per_group(const Spec& spec, const Target& target, const CpuSched
 }
 
 /// Returns the number of rows up to which columns are split, for launches whose row groups would use only a few cores.
-/// The widest rows are always split, because all L2 caches together hold more of them than one does. On a single thread
-/// splitting saves the partials (NOTES N-614).
+/// The widest rows are always split, because all L2 caches together hold more of a row than one does. On a single
+/// thread, splitting saves the partials (NOTES N-614).
 int64_t choose_split_rows(const Spec& spec, const Target& target, int64_t group_threads) {
     if (spec.invariant || spec.group_columns() > 0) return 0;
     if (spec.cols > widest_range(target)) return INT64_MAX;

@@ -18,7 +18,7 @@ Status error(std::string_view part, std::string_view reason) {
     return invalid_argument(fmt::format("artifact: {}: {}", part, reason));
 }
 
-/// Prefixes the error of a part's own parser: "artifact: spec: cols=0: ...".
+/// Adds a prefix to the error of a part's own parser: "artifact: spec: cols=0: ...".
 template <class T>
 Expected<T> in_artifact(Expected<T> part) {
     if (part.ok()) return part;
@@ -148,7 +148,7 @@ std::string serialise(const Artifact& artifact) {
     return bytes += checksum_line(bytes);
 }
 
-/// Reads the parts before it compares the checksum, because the error of an unreadable part says more. Expensive work
+/// Reads the parts before comparing the checksum, because an error about an unreadable part says more. Expensive work
 /// comes after the checksum.
 Expected<Artifact> parse_artifact(std::string_view bytes) {
     if (!bytes.starts_with(artifact_magic))

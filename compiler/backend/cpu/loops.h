@@ -72,7 +72,7 @@ class RowLoops {
     Address output(Tensor tensor, const Columns& columns);
     /// Returns the address of the current group's element of an output [M,N/G], within for_each_row().
     Address group_element(Tensor tensor) const { return {pointer_[tensor]}; }
-    /// Moves the pointers of outputs [M,N/G] on by so many groups.
+    /// Moves the pointers of outputs [M,N/G] forward by this many groups.
     void pass_groups(int64_t count);
     /// Returns the address of a row value: the current row's value, or all rows' values within for_each_rows().
     Address slot(ValueId id, Block block = Block::current) const;

@@ -48,7 +48,8 @@ class Machine {
 
     // The function. Its frame is laid out before it is entered.
     int64_t reserve(int64_t bytes, int64_t alignment);
-    /// Reserves places for registers that wait in the frame. How many an entry needs is known when it has been emitted.
+    /// Reserves places for registers that wait in the frame. How many an entry needs is known only after it has been
+    /// emitted.
     void reserve_saved_registers(int64_t count) { saved_at_ = reserve(count * register_bytes(), register_bytes()); }
     Address saved_register(int64_t number);
     int64_t saved_registers() const { return saved_registers_; }
@@ -73,11 +74,11 @@ class Machine {
     /// to = base + count * stride
     virtual void set_to_row(Integer to, Integer base, Integer count, Field stride) = 0;
     virtual void set_to_address(Integer to, const Address& address) = 0;
-    /// to = from * factor, a power of two
+    /// to = from * factor; the factor is a power of two
     virtual void set_to_multiple(Integer to, Integer from, int64_t factor) = 0;
     /// Does to = value if the condition, which must be Relation::greater, is true. The condition stays valid.
     virtual void set_if(Condition condition, Integer to, const Amount& value) = 0;
-    /// Tells the machine that the integer has this value, in case it can use that.
+    /// Tells the machine that the integer has this value, which it may exploit.
     virtual void assume_equal(Integer, int64_t) {}
 
     // Branches
@@ -114,7 +115,7 @@ class Machine {
     virtual Vector broadcast(Vector to, const Address& from) = 0;
     virtual Vector constant(Vector to, double number, Form form) = 0;
     virtual Vector compute(Instruction instruction, Vector to, Vector a, Vector b, Vector c) = 0;
-    /// Gives the value of a unit a name, for machines whose code people read.
+    /// Names the value of a unit, on machines whose code has names, for people who read it.
     virtual void note_name(const Unit&, const ir::Function&, ValueId) {}
 
     // Sums

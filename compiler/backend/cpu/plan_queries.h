@@ -13,7 +13,7 @@ namespace normjit::backend::cpu {
 
 using ir::ValueId;
 
-/// Returns Packing::even_odd if every matrix is bf16, and the columns have no groups, which may be shorter than a unit.
+/// Returns Packing::even_odd if every matrix is bf16, unless the columns have groups, which may be shorter than a unit.
 Packing packing(const plan::Plan& plan);
 
 /// Which part of the work a function does. rows: all columns of a row group's rows, a RowsTask. column_range: some

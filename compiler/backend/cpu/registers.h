@@ -22,7 +22,7 @@ struct Accumulator {
     uintptr_t handle = 0;
 };
 
-/// What the lanes of a value are: the columns of a unit, or rows.
+/// What the lanes of a value correspond to: the columns of a unit, or rows.
 enum class Form : uint8_t { columns, rows };
 
 /// The free vector registers, the lowest first. A machine without register names has `unlimited` ones.

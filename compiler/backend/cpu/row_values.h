@@ -20,8 +20,8 @@ class RowValues {
 
     /// Loads what the first sweep reads, for the rows of a block.
     void load_inputs(Block block = Block::current);
-    /// At the start of a block, copies the inputs that load_inputs() stored for the next block to the places of the
-    /// current block's.
+    /// At the start of a block, copies the inputs that load_inputs() stored for it, when it was the next block, to the
+    /// places of the current block's inputs.
     void take_over_inputs();
 
     /// Compute the row values after sweep `index`: from its rows' kept sums, from the sums of all ranges of columns, or

@@ -20,7 +20,7 @@ struct MicroOp {
     Tensor tensor = Tensor::dx;  ///< the store's
 };
 
-/// The content of one straight-line piece of code. It evaluates `values` in order, and adds sums and stores results as
+/// The content of one piece of straight-line code. It evaluates `values` in order, and adds sums and stores results as
 /// soon as their operands are known. Stores of values that were live before come last.
 struct LoopBody {
     std::vector<ValueId> values;

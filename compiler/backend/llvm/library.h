@@ -17,7 +17,7 @@ struct Answered {
     std::string bytes;
 };
 
-/// Asks the library, which it opens once per process.
+/// Asks the library, which is opened once per process.
 Expected<Answered> ask(const Question& question);
 
 }  // namespace normjit::backend::llvmir

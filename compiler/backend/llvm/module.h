@@ -11,12 +11,12 @@
 
 namespace normjit::backend::llvmir {
 
-/// Receives the answer during the question.
+/// Receives the answer while the question is being asked.
 struct Answer {
     void* self;
     /// Adds a function of the code, in the order of offsets.
     void (*add_entry)(void* self, const char* name, int64_t offset);
-    /// Called once, with code, a text, or the message of an error.
+    /// Called once, with code, a text or an error message.
     void (*set_bytes)(void* self, const char* bytes, size_t count);
 };
 

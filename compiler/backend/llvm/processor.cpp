@@ -68,9 +68,9 @@ void register_targets() {
     static_cast<void>(done);
 }
 
-/// Skips passes that make code slower. Machine sinking moves sums that a loop carries to after the rare branches of
-/// bf16 stores, so the values to be added wait on the stack. Loop strength reduction takes a fifth of the time to
-/// compile f32 on x86, where it gains nothing, because addresses have a base, an index and a constant (NOTES N-206).
+/// Skips passes that make code slower. Machine sinking moves a loop's sums behind the rare branches of bf16 stores, so
+/// the values to be added wait on the stack. Loop strength reduction takes a fifth of the time to compile f32 on x86,
+/// where it gains nothing, because addresses have a base, an index and a constant (NOTES N-206).
 class PassGate final : public llvm::OptPassGate {
   public:
     explicit PassGate(const llvm::Triple& triple) : has_indexed_addresses_(triple.isX86()) {}

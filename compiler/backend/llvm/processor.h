@@ -28,7 +28,7 @@ Features features_of(const Target& target);
 /// Returns LLVM's name for the processor, and its triple; null if this LLVM was built without it.
 const llvm::Target* find_target(const Target& target, std::string& triple);
 
-/// Makes a target machine that rounds, fuses and keeps denormals exactly as the module says.
+/// Makes a target machine that rounds, fuses and keeps denormals exactly as the module specifies.
 Expected<std::unique_ptr<llvm::TargetMachine>> make_machine(const Target& target);
 
 /// Sets a function's attributes for the target: processor, instructions, width of vectors.

@@ -33,8 +33,8 @@ class ScheduleSpace {
     /// Small steps come first, one for each field, then larger ones.
     std::vector<Schedule> neighbours(const Schedule& schedule) const;
 
-    /// Returns usable schedules of the nearest points in the library, the most promising first, and what the heuristic
-    /// would choose without points. None for CPUs.
+    /// Returns usable schedules of the nearest points in the library, the most promising first, then the heuristic's
+    /// choice without points. None for CPUs.
     std::vector<Schedule> of_points() const;
 
     /// Returns usable schedules that the heuristic chooses for similar problems (narrower or wider rows, fewer or more
