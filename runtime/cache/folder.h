@@ -4,9 +4,9 @@
 //
 //     <folder>/5f/5f0c...-none.kernel        <id_of(key)>-<maker>, in one of 256 folders by the first two digits
 //
-// The content is run as code. So the folder, its subfolders and the files must belong to this process's effective
-// user or to root, and nobody else may write to the folders; otherwise every function fails with `unavailable`, unless
-// others are trusted. Links below the folder are not followed.
+// The content is run as code. The folder, its subfolders and the files must therefore belong to this process's
+// effective user or to root, and nobody else may write to the folders. Otherwise every function fails with
+// `unavailable`, unless others are trusted. Links below the folder are not followed.
 #pragma once
 
 #include "system/file_io.h"
@@ -47,14 +47,14 @@ class Folder {
     const std::string& path() const { return path_; }
     std::string path_of(const File& file) const { return path_ + "/" + file.name; }
 
-    /// Finds the artifact of this key, by the given maker, or by any maker, the last used first. With a maker the cost
-    /// does not depend on the number of files. A file that is not such an entry is skipped and reported to `damaged`
-    /// with the reason.
+    /// Finds the artifact with this key, by the given maker or, without one, by any maker, the last used first. With a
+    /// maker the cost does not depend on the number of files. A file that is not such an entry is skipped and reported
+    /// to `damaged` with the reason.
     using Damaged = std::function<void(const std::string& path, const Status& reason)>;
     Expected<std::optional<Artifact>> find(std::string_view key, const std::optional<std::string>& maker,
                                            const Damaged& damaged) const;
 
-    /// Writes an artifact, replacing one of the same key and maker, and creates the folder if needed.
+    /// Writes an artifact, replacing one with the same key and maker, and creates the folder if needed.
     Expected<File> keep(const Artifact& artifact) const;
 
     /// Returns all entries, the last used first; none if there is no folder.

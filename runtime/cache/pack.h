@@ -29,7 +29,7 @@ class Pack {
     const std::string& path() const { return path_; }
     size_t size() const { return index_.size(); }
 
-    /// Finds the artifact of this key, by any maker; nothing if there is none. A damaged one is an error.
+    /// Finds the artifact with this key, by any maker; nothing if there is none. A damaged one is an error.
     Expected<std::optional<Artifact>> find(std::string_view key) const;
 
     /// Calls function(id, bytes, artifact) for each entry; for a damaged one the artifact is the error.

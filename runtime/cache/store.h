@@ -3,9 +3,9 @@
 // a line in the log. Thread safe.
 //
 // An entry must match the whole key, which is known without a compiler. NVRTC's version also matters for its code, but
-// opening NVRTC takes time and may be impossible. So until this process has to compile something, it accepts the last
-// used entry of any version; from then on only entries of the present version. The entries of packs, which somebody
-// chose to ship, are always accepted.
+// opening NVRTC takes time and may be impossible. Until this process has to compile something, it therefore accepts the
+// last used entry of any version; from then on, only entries of the present version. The entries of packs, which
+// somebody chose to ship, are always accepted.
 #pragma once
 
 #include "cache/folder.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Handles fork() in a process whose threads are inside normjit. The child has only the forking thread, so it would find
-// locks held, or data half written, by threads that it lacks. So fork() waits until no thread is inside the gate, that
-// is, until those threads have finished their work. No thread enters meanwhile.
+// Handles fork() in a process whose threads are inside normjit. The child has only the forking thread, and would find
+// locks held, or data half written, by threads that it lacks. fork() therefore waits until all threads inside the gate
+// have finished their work and left it. No thread enters meanwhile.
 #pragma once
 
 #include "system/no_cancellation.h"

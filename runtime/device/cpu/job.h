@@ -4,16 +4,16 @@
 //
 // Each thread has a seat. A seat owns a share of every phase, the same one whenever the numbers of tasks and seats are
 // the same, so that a thread finds its earlier data in its caches. A thread runs its own share first, then helps with
-// the others. Whoever completes a phase announces the next one. So no thread waits for another that has not arrived,
-// only for tasks that another one has begun, and a single thread can complete the job.
+// the others. Whoever completes a phase announces the next one. A thread therefore never waits for one that has not
+// arrived, only for tasks that others have begun, and a single thread can complete the job.
 //
 // Threads write to few lines that others read:
 //   announced   the current phase, with a number that no other phase of the Job has
 //   claimed     for each seat: how many parts of its share are handed out, with the phase's number, so that nobody has
 //               to reset it
 //   done        how many tasks have returned
-// A Job is used again for later launches. A thread that comes too late finds every share claimed under the number of
-// its phase or of a later one: it runs nothing, and never reads what the launch had on its stack.
+// A Job is reused for later launches. A thread that comes too late finds every share claimed under the number of its
+// phase or of a later one: it runs nothing, and never reads what the launch had on its stack.
 #pragma once
 
 #include "device/cpu/waiting.h"

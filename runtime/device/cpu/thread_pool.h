@@ -3,8 +3,8 @@
 // slept through a launch, or that lost its CPU before it began a task: the Job belongs to the pool and outlives the
 // launch.
 //
-// One launch at a time has the workers. A caller that finds them busy runs its tasks itself. So launches from several
-// threads, and from inside a task, neither wait for each other nor use more threads than there are.
+// One launch at a time has the workers. A caller that finds them busy runs its tasks itself. Launches from several
+// threads, or from inside a task, therefore neither wait for each other nor use more threads than there are.
 //
 // After a fork the child has no workers; its callers run all tasks. No other thread may be inside run() during the
 // fork.
@@ -36,7 +36,7 @@ class ThreadPool {
     void run(const Phases& phases);
 
     int threads() const { return static_cast<int>(workers_.size()) + 1; }
-    /// Says why there are fewer workers than requested; empty if there are not.
+    /// Says why there are fewer workers than requested; empty if there are enough.
     const std::string& refusal() const { return refusal_; }
 
   private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// GPU code in memory of the driver.
+// GPU code that the driver has loaded.
 #pragma once
 
 #include "device/cuda/gpu.h"
@@ -28,7 +28,7 @@ class Code {
         int cluster = 1;
     };
 
-    /// Returns the kernel of this name, for cuLaunchKernelEx, loaded in the current context.
+    /// Returns the kernel with this name, for cuLaunchKernelEx, loaded in the current context.
     Expected<Function> function(const std::string& name, const Needs& needs) const;
 
   private:

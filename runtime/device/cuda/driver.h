@@ -89,8 +89,8 @@ struct Driver {
     Status error(Result result, const char* what) const;
 };
 
-/// Opens and initialises the driver in the library of this name. Fails with `unavailable`, and the reason, if there is
-/// none, if it is too old, or if it finds no device.
+/// Opens and initialises the driver in the library with this name. Fails with `unavailable`, and the reason, if there
+/// is none, if it is too old, or if it finds no device.
 Expected<Driver> open_driver(const char* library);
 
 /// Returns the driver of this machine, or the library that NORMJIT_CUDA_DRIVER names. The first call opens it.
