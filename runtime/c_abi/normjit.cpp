@@ -9,6 +9,7 @@
 
 #include "normjit/serialise.h"
 
+#include <cstdio>
 #include <cstring>
 #include <memory>
 #include <new>
@@ -32,22 +33,25 @@ struct normjit_artifact {
 
 namespace {
 
-/// A text that works after its thread's objects are destroyed, in a program's own destructors and exit handlers. Only a
-/// text that is set then is never freed.
-struct LastingText {
-    union {
-        std::string text;
-    };
-    LastingText() : text() {}
-    ~LastingText() { std::string().swap(text); }
+/// The message of a thread's last error. A call may fail after the thread's objects are destroyed, in the program's own
+/// destructors and exit handlers: its message, cut off if it is long, needs no memory that would have to be freed.
+constinit thread_local bool message_is_gone = false;
+constinit thread_local char late_message[256] = "";
+struct LastMessage {
+    std::string text;
+    ~LastMessage() { message_is_gone = true; }
 };
-thread_local LastingText last_error;
+thread_local LastMessage last_message;
 
 normjit_status report(Code code, const char* message) noexcept {
-    try {
-        last_error.text = message;
-    } catch (const std::bad_alloc&) {
-        last_error.text.clear();
+    if (message_is_gone) {
+        std::snprintf(late_message, sizeof late_message, "%s", message);
+    } else {
+        try {
+            last_message.text = message;
+        } catch (const std::bad_alloc&) {
+            last_message.text.clear();
+        }
     }
     return static_cast<normjit_status>(code);
 }
@@ -90,7 +94,7 @@ Expected<Schedule> schedule_for(const char* text, const Spec& spec, const Target
 
 int32_t normjit_version(void) { return NORMJIT_VERSION; }
 
-const char* normjit_last_error(void) { return last_error.text.c_str(); }
+const char* normjit_last_error(void) { return message_is_gone ? late_message : last_message.text.c_str(); }
 
 const char* normjit_tensor_name(int32_t tensor) {
     const auto* found = std::ranges::find(tensor_table, tensor, &TensorInfo::number);
