@@ -36,6 +36,7 @@ int64_t CudaFit::other_registers(const plan::PlannedPath& planned) const {
     if (!shape_.is_in_tables) {  // schedules from points vary more than those of the tables
         if (target_.cuda.sm < 90) others += before_sm_90;
         if (planned.steps >= 7) others += many_steps;
+        if (features_.sums > 0) others += converted_f16(planned, operands_.matrices().size());
     }
     if (features_.work.kept_elements > 0) others += functions;
     if (target_.cuda.sm >= 100 && shape_.shifted) others = std::max<int64_t>(others, 36);
@@ -54,10 +55,8 @@ int64_t CudaFit::other_registers_if_forward_like(const plan::PlannedPath& planne
     if (stays_in_shared) return others;
     if (target_.cuda.sm >= 100 && planned.steps >= 8) others = std::max<int64_t>(others, 60);
     if (target_.cuda.sm >= 120 && planned.schedule.cluster > 1) others += 16;
-    if (has_f16() && (target_.cuda.sm >= 100 || planned.steps >= 8)) {
-        const auto kept = static_cast<int64_t>(operands_.columns().size() + operands_.matrices().size());
-        others += planned.steps * planned.schedule.vector_width * kept / 2;
-    }
+    if (target_.cuda.sm >= 100 || planned.steps >= 8)
+        others += converted_f16(planned, operands_.columns().size() + operands_.matrices().size());
     return others;
 }
 
@@ -67,8 +66,11 @@ bool CudaFit::registers_suffice(const plan::PlannedPath& planned) const {
     return data + planned.work_registers + others <= planned.register_limit;
 }
 
-bool CudaFit::has_f16() const {
-    return std::ranges::any_of(operands_, [](const Operand& operand) { return operand.dtype == DType::f16; });
+/// Returns the registers of elements that ptxas converts from f16 long before they are used.
+int64_t CudaFit::converted_f16(const plan::PlannedPath& planned, size_t operands) const {
+    const auto is_f16 = [](const Operand& operand) { return operand.dtype == DType::f16; };
+    if (std::ranges::none_of(operands_, is_f16)) return 0;
+    return planned.steps * planned.schedule.vector_width * static_cast<int64_t>(operands) / 2;
 }
 
 bool CudaFit::make_comfortable(CudaSchedule& s) const {

@@ -30,7 +30,7 @@ class CudaFit {
     bool registers_suffice(const plan::PlannedPath& planned) const;
     int64_t other_registers(const plan::PlannedPath& planned) const;
     int64_t other_registers_if_forward_like(const plan::PlannedPath& planned) const;
-    bool has_f16() const;
+    int64_t converted_f16(const plan::PlannedPath& planned, size_t operands) const;
 
     const Spec& spec_;
     const Target& target_;
