@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # needs: torch numpy
-"""Formulas and row-wise functions under compilation, transforms, autocast, checkpoints, copies and threads, and with
+"""Formulas and row-wise functions under compilation, autocast, checkpoints, copies and threads, and with
 tensors of all kinds."""
 import concurrent.futures
 import copy
@@ -11,11 +11,9 @@ import normjit.torch
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import checkpoint
+from torch_formula_cases import GATED, assert_same, formula, gradients, leaf, leaves, rowwise, torchs
 
-GATED = "norm gated(x[M,N], z[M,N], gamma?[N]) -> y[M,N], rstd?[M] { rstd = rsqrt(row_mean(x * x) + eps); " \
-        "y = x * rstd * gamma * silu(z) }"
 FUNCTIONS = """norm functions(x[M,N], r[M], w[N]) -> y[M,N], s[M], a[], b[N]
     c = x + like(r, x) / 2
     p = min(c, w) * max(x, 0.5) - abs(x) / N + div_or_zero(x, r) * compare(x, w)
@@ -25,38 +23,6 @@ FUNCTIONS = """norm functions(x[M,N], r[M], w[N]) -> y[M,N], s[M], a[], b[N]
     a = max_abs(y)
     b = col_sum(y * y)
 """
-
-
-def torchs(x, z, gamma=1.0, eps=1e-5):
-    return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + eps) * gamma * torch.nn.functional.silu(z)
-
-
-@normjit.torch.rowwise
-def rowwise(x, z, gamma, eps=1e-5):
-    return torchs(x, z, gamma, eps)
-
-
-def formula(x, z, gamma=None):
-    return normjit.torch.formula(GATED)(x=x, z=z, gamma=gamma)
-
-
-def leaf(*shape, dtype=torch.float64, seed=0):
-    generator = torch.Generator().manual_seed(seed + sum(shape))
-    return torch.randn(*shape, generator=generator, dtype=torch.float64).to(dtype).requires_grad_()
-
-
-def leaves(*shape, dtype=torch.float64):
-    return leaf(*shape, dtype=dtype), leaf(*shape, dtype=dtype, seed=1), leaf(shape[-1], dtype=dtype, seed=2)
-
-
-def gradients(function, tensors):
-    y = function(*tensors)
-    return y, *torch.autograd.grad(y.square().sum(), [t for t in tensors if t.requires_grad])
-
-
-def assert_same(got, wanted, **bounds):
-    for one, other in zip(got, wanted):
-        torch.testing.assert_close(one, other, **bounds)
 
 
 class Block(torch.nn.Module):
@@ -199,58 +165,6 @@ def test_missing_factors_and_addends():
     for given in ({}, {"g": g}, {"b": b}, {"g": g, "b": b}):
         tensors = {"x": x, **given}
         assert_same([normjit.torch.formula(text)(**tensors)], by_torch(text, tensors, "y"))
-
-
-def test_transforms():
-    x, z, gamma = (t.detach() for t in leaves(3, 4, 6))
-    for dims in [(0, 0, None), (1, 1, None), (0, None, None)]:
-        given = x, z[0] if dims[1] is None else z, gamma
-        assert_same([torch.vmap(formula, dims)(*given)], [torch.vmap(torchs, dims)(*given)])
-    of_sample = lambda f: torch.vmap(torch.func.grad(lambda w, x, z: f(x, z, w).square().sum()), (None, 0, 0))  # noqa: E731
-    for ours in (formula, rowwise):
-        assert_same([of_sample(ours)(gamma, x, z)], [of_sample(torchs)(gamma, x, z)])
-        assert_same(torch.func.jvp(ours, (x, z, gamma), (z, x, gamma)), torch.func.jvp(torchs, (x, z, gamma), (z, x, gamma)))
-        assert_same([torch.func.hessian(lambda x: ours(x, z[0], gamma).sum())(x[0])],
-                    [torch.func.hessian(lambda x: torchs(x, z[0], gamma).sum())(x[0])])
-    for dims in [(0, 0, None), (0, None, 0)]:
-        given = x, z if dims[1] == 0 else z[0], gamma if dims[2] is None else leaf(3, 6).detach()
-        compiled = torch.compile(torch.vmap(formula, dims), fullgraph=True, backend="aot_eager")
-        assert_same([compiled(*given)], [torch.vmap(torchs, dims)(*given)])
-    traced = torch.jit.trace(formula, (x, z, gamma))
-    torch.testing.assert_close(traced(z, x, gamma), torchs(z, x, gamma))
-
-
-def tangent(function, x, dx):
-    with torch.autograd.forward_ad.dual_level():
-        return torch.autograd.forward_ad.unpack_dual(function(torch.autograd.forward_ad.make_dual(x, dx))).tangent
-
-
-COMPILED_TRANSFORMS = {
-    "jvp": lambda f, x, dx: torch.func.jvp(f, (x,), (dx,))[1],
-    "dual_level": tangent,
-    "jacfwd": lambda f, x, dx: torch.func.jacfwd(f)(x),
-    "vjp": lambda f, x, dx: torch.func.vjp(f, x)[1](dx)[0],
-    "vmap of grad": lambda f, x, dx: torch.func.vmap(torch.func.grad(lambda x, dx: (f(x) * dx).sum()))(x, dx)}
-
-
-@pytest.mark.parametrize("transform", COMPILED_TRANSFORMS)
-@pytest.mark.parametrize("norm", [formula, rowwise, lambda x, z, w: normjit.torch.rms_norm(x, w, residual=z)[0]])
-def test_compiled_transforms(norm, transform):
-    torch._dynamo.reset()
-    x, dx, gamma = (t.detach() for t in leaves(4, 16))
-    of = lambda x, dx: COMPILED_TRANSFORMS[transform](lambda x: norm(x, x.detach(), gamma), x, dx)  # noqa: E731
-    torch.testing.assert_close(torch.compile(of, fullgraph=True, backend="aot_eager")(x, dx), of(x, dx))
-
-
-@pytest.mark.parametrize("mode", ["real", "fake", "symbolic"])
-@pytest.mark.parametrize("norm", [formula, rowwise])
-def test_traces_of_the_dispatcher(norm, mode):
-    """Both passes are in a trace of make_fx(), which computes them for other numbers."""
-    traced = make_fx(lambda *tensors: gradients(norm, tensors), tracing_mode=mode)(*leaves(4, 16))
-    others = [leaf(*each.shape, seed=7) for each in leaves(4, 16)]
-    assert_same(traced(*others), gradients(torchs, others))
-    before_autograd = make_fx(lambda x, z, w: norm(x, z, w), tracing_mode=mode, pre_dispatch=True)(*leaves(4, 16))
-    assert_same([before_autograd(*others)], [torchs(*others)])
 
 
 @pytest.mark.parametrize("norm", [formula, rowwise])
