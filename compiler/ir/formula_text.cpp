@@ -6,6 +6,7 @@
 #include "ir/formula_functions.h"
 #include "ir/groups.h"
 #include "ir/signature_parser.h"
+#include "support/lasting.h"
 #include "support/text.h"
 #include "support/try.h"
 
@@ -51,7 +52,7 @@ std::vector<std::string_view> find_functions() {
 
 /// Returns the names of the functions that a formula may call, in order.
 const std::vector<std::string_view>& functions() {
-    static const auto& names = *new std::vector(find_functions());  // threads may outlive main()
+    static const auto& names = lasting(find_functions());
     return names;
 }
 

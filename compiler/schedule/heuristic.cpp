@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "schedule/heuristics.h"
 #include "support/default_settings.h"
+#include "support/lasting.h"
 #include "support/try.h"
 
 #include "normjit/kernel_spec.h"
@@ -11,7 +12,7 @@ namespace {
 
 /// Returns the points in the library; none for a CPU, whose heuristic reads no points.
 const PointSet& usual_points(const Target& target) {
-    static const PointSet& none = *new PointSet;  // threads may outlive main()
+    static const PointSet& none = lasting(PointSet());
     return target.is_cuda() ? PointSet::shipped() : none;
 }
 

@@ -2,6 +2,7 @@
 // The formulas of templates/norms, and how the text of a spec begins.
 #include "spec/formula.h"
 #include "spec/library.h"
+#include "support/lasting.h"
 #include "support/text.h"
 #include "support/try.h"
 
@@ -44,9 +45,9 @@ Expected<ir::Signature> signature_of(std::string_view formula) {
 }  // namespace
 
 const std::vector<std::string_view>& formula_keys() {
-    static const auto& keys = *new std::vector<std::string_view>{"pass", "slices",     "rows",      "cols", "out",
-                                                                 "save", "accumulate", "invariant", "norm"};
-    return keys;  // lives on: threads may outlive main()
+    static const auto& keys = lasting(std::vector<std::string_view>{"pass", "slices", "rows", "cols", "out", "save",
+                                                                    "accumulate", "invariant", "norm"});
+    return keys;
 }
 
 std::optional<std::string_view> library_formula(std::string_view name) {

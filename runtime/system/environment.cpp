@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "system/environment.h"
 
+#include "support/lasting.h"
 #include "support/text.h"
 #include "support/try.h"
 
@@ -178,7 +179,7 @@ Expected<Environment> read_environment(ReadVariable read) {
 const char* read_variable(const char* name) { return secure_getenv(name); }
 
 const Expected<Environment>& environment() {
-    static const auto& process = *new Expected(read_environment(read_variable));  // threads may outlive main()
+    static const auto& process = lasting(read_environment(read_variable));
     return process;
 }
 

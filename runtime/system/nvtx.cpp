@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "system/nvtx.h"
 
+#include "support/lasting.h"
 #include "support/text.h"
 #include "system/environment.h"
 
@@ -77,7 +78,7 @@ Status connect_as_asked() {
 }
 
 const Status& connection() {
-    static const Status& status = *new Status(connect_as_asked());  // threads may outlive main()
+    static const Status& status = lasting(connect_as_asked());
     return status;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/cuda/nvrtc_library.h"
 
+#include "support/lasting.h"
 #include "support/text.h"
 #include "support/try.h"
 
@@ -140,11 +141,11 @@ Expected<Nvrtc> open_first() {
 /// whose initialisation throws is initialised again.
 Expected<const Nvrtc*> nvrtc() {
     try {
-        static const Nvrtc& opened = *[] {  // threads may outlive main()
+        static const Nvrtc& opened = lasting([] {
             auto found = open_first();
             if (!found.ok()) throw found.status();
-            return new Nvrtc(*std::move(found));
-        }();
+            return *std::move(found);
+        }());
         return &opened;
     } catch (const Status& missing) {
         return missing;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/cuda/driver.h"
 
+#include "support/lasting.h"
 #include "support/try.h"
 #include "system/environment.h"
 
@@ -84,10 +85,10 @@ Expected<Driver> open_driver(const char* library) {
 }
 
 Expected<const Driver*> driver() {
-    static const Expected<Driver>& opened = *[] {  // threads may outlive main()
+    static const auto& opened = lasting([] {
         const std::string given = environment() ? environment()->cuda_driver : "";
-        return new Expected(open_driver(given.empty() ? "libcuda.so.1" : given.c_str()));
-    }();
+        return open_driver(given.empty() ? "libcuda.so.1" : given.c_str());
+    }());
     if (!opened.ok()) return opened.status();
     return &*opened;
 }
