@@ -210,16 +210,21 @@ Status CudaKernel::run(const Step& step, const RowPartition& partition, Stream s
     return driver.check(driver.cuLaunchKernelEx(&config, step.function, parameters, nullptr), "launching a kernel");
 }
 
-/// True if the same row of all slices is to be processed before the next one: if these rows lie closer together than those
-/// of one slice, or if a matrix is the same for all slices and would leave L2 before the next slice needs it again
-/// (NOTES N-720).
-bool CudaKernel::slices_are_inner(const LaunchArguments& arguments) const {
-    if (operands.has_per_slice() || arguments.slices <= 1 || arguments.rows <= 1) return false;
-    if (slices_lie_closer(operands, arguments)) return true;
+/// Returns the most rows with which a slice leaves in L2 a matrix that is the same for all slices (NOTES N-720).
+int64_t CudaKernel::most_rows_in_l2() const {
     const auto matrices = operands.matrices();
     const auto has_slices = [](const Operand& matrix) { return matrix.axes.slice; };
-    if (std::ranges::all_of(matrices, has_slices) || std::ranges::none_of(matrices, has_slices)) return false;
-    return bytes_moved(artifact.spec, arguments.rows) > artifact.target.cuda.l2_bytes / 5 * 2;
+    if (std::ranges::all_of(matrices, has_slices) || std::ranges::none_of(matrices, has_slices)) return INT64_MAX;
+    const int64_t stays = artifact.target.cuda.l2_bytes / 5 * 2;
+    const int64_t of_one = bytes_moved(artifact.spec, 1), of_row = bytes_moved(artifact.spec, 2) - of_one;
+    return std::max<int64_t>(stays - (of_one - of_row), 0) / of_row;
+}
+
+/// True if the same row of all slices is to be processed before the next one: if these rows lie closer together than those
+/// of one slice, or if a matrix is the same for all slices and would leave L2 before the next slice needs it again.
+bool CudaKernel::slices_are_inner(const LaunchArguments& arguments) const {
+    if (operands.has_per_slice() || arguments.slices <= 1 || arguments.rows <= 1) return false;
+    return arguments.rows > most_rows_in_l2_ || slices_lie_closer(operands, arguments);
 }
 
 /// Processes the rows in the order in which memory serves them best, if no tensor has a row for each slice.

@@ -38,7 +38,8 @@ class CudaKernel final : public Kernel::Impl {
         RowPartition partition;
     };
 
-    CudaKernel(std::shared_ptr<const Gpu> gpu, Artifact made) : Impl(std::move(made)), gpu_(std::move(gpu)) {}
+    CudaKernel(std::shared_ptr<const Gpu> gpu, Artifact made)
+        : Impl(std::move(made)), gpu_(std::move(gpu)), most_rows_in_l2_(most_rows_in_l2()) {}
     static Expected<Step> make_step(const Code& code, const CudaLaunch& launch);
     Status make_paths();
 
@@ -53,6 +54,7 @@ class CudaKernel final : public Kernel::Impl {
     RowPartition partition(const LaunchArguments& arguments, const CudaPath& path) const;
     Expected<CudaArguments> code_arguments(const LaunchArguments& arguments, const CudaPath& path,
                                            const RowPartition& partition) const;
+    int64_t most_rows_in_l2() const;
     bool slices_are_inner(const LaunchArguments& arguments) const;
     int64_t most_slices(const LaunchArguments& arguments) const;
     LaunchArguments slices_of(LaunchArguments arguments, int64_t first, int64_t count) const;
@@ -60,6 +62,7 @@ class CudaKernel final : public Kernel::Impl {
     Status run(const Step& step, const RowPartition& partition, Stream stream, CudaArguments& to) const;
 
     const std::shared_ptr<const Gpu> gpu_;
+    const int64_t most_rows_in_l2_;  ///< INT64_MAX if no matrix is the same for all slices
     std::unique_ptr<const Code> code_;
     std::vector<LoadedPath> paths_;
 };
