@@ -5,17 +5,19 @@
     PYTHONPATH=build/python tools/lab/forward_loads.py --json loads.json [--cols 4096 8192 16384] [--seconds 45]
 
 A block has one row. It keeps the row in registers, or reads it again for the last sweep; --seconds is for each width.
-Microseconds of a launch in a CUDA graph of 12, and of one after a flush of L2, beside normjit and torch.compile. In a
+Microseconds of a launch in a CUDA graph of 40, and of one after a flush of L2, beside normjit and torch.compile. In a
 kernel's line, `keep` says whether the row is kept, `ahead` how many vectors a thread has in flight, `first`, `second` and
 `gamma` name the hints of the loads, `blocks` is what a multiprocessor should hold."""
 import argparse
 import itertools
 import json
-import statistics
 import time
 
 import cupy
 import torch
+from gpu_peers import normjit_itself, torch_compile_best
+from gpu_problem import Problem
+from gpu_timing import captured, microseconds, seconds_of
 
 SOURCE = r"""
 #include <cuda_bf16.h>
@@ -95,7 +97,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     }
 }
 """
-ROWS, LAUNCHES, ROUNDS, FLUSH_BYTES = 32768, 12, 7, 256 << 20
+ROWS, SAMPLES = 32768, 7
 HINTS = [("stays", "goes", "stays"), ("plain", "plain", "constant"), ("plain", "goes", "constant"),
          ("stays", "plain", "constant"), ("stays_in_l2", "goes", "constant")]
 
@@ -112,55 +114,18 @@ def kernels(cols):
                    "GAMMA": "constant"}
 
 
-class Timer:
-    def __init__(self):
-        self.flush = torch.empty(FLUSH_BYTES, dtype=torch.int8, device="cuda")
-
-    def of_replays(self, graph, before):
-        times = []
-        for _ in range(ROUNDS + 1):
-            before()
-            first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            first.record()
-            graph.replay()
-            last.record()
-            last.synchronize()
-            times.append(first.elapsed_time(last) * 1000)
-        return statistics.median(times[1:])
-
-    def __call__(self, launch):
-        """Returns microseconds of launch(number) among others and after a flush; it enqueues on the current stream."""
-        side = torch.cuda.Stream()
-        with torch.cuda.stream(side):
-            launch(0)
-        side.synchronize()
-        many, one = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
-        with torch.cuda.graph(many):
-            for number in range(LAUNCHES):
-                launch(number)
-        with torch.cuda.graph(one):
-            launch(0)
-        return self.of_replays(many, lambda: None) / LAUNCHES, self.of_replays(one, self.flush.zero_)
+def timed(launch):
+    """Returns microseconds of launch(number) among others, and after a flush of L2."""
+    return microseconds(launch), 1e6 * seconds_of([captured(lambda: launch(0))], SAMPLES)[0]
 
 
-def norm(x, gamma):
-    wide = x.float()
-    rstd = torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-6)
-    return (wide * rstd * gamma.float()).to(x.dtype), rstd
-
-
-def measure(cols, seconds, timed, say):
-    import normjit
-
-    copies = [[torch.randn(ROWS, cols, device="cuda", dtype=torch.bfloat16) for _ in range(2)] for _ in range(2)]
-    gamma, rstd = torch.ones(cols, device="cuda", dtype=torch.bfloat16), torch.empty(ROWS, device="cuda")
-    say(cols, "normjit", timed(lambda number: normjit.rms_norm(copies[number % 2][0], gamma, eps=1e-6,
-                                                               out={"y": copies[number % 2][1]})))
-    torch._dynamo.reset()
-    compiled = torch.compile(norm, options={"max_autotune": True, "coordinate_descent_tuning": True})
-    compiled(copies[0][0], gamma)
-    say(cols, "torch.compile, best", timed(lambda number: compiled(copies[number % 2][0], gamma)))
-    begun = time.monotonic()
+def measure(cols, seconds, say):
+    copies = [Problem(f"rmsnorm pass=forward rows={ROWS} cols={cols} x=bf16") for _ in range(2)]
+    ours = [normjit_itself(problem) for problem in copies]
+    say(cols, "normjit", timed(lambda number: ours[number % 2]()))
+    compiled = torch_compile_best(copies[0])
+    say(cols, "torch.compile, best", timed(lambda number: compiled()))
+    rstd, begun = torch.empty(ROWS, device="cuda"), time.monotonic()
     for setting in kernels(cols):
         if time.monotonic() - begun > seconds:
             break
@@ -168,9 +133,9 @@ def measure(cols, seconds, timed, say):
         kernel = cupy.RawKernel(SOURCE, "forward", options=("-std=c++17", *options))
 
         def launch(number):
-            x, y = copies[number % 2]
+            p = copies[number % 2]
             with cupy.cuda.ExternalStream(torch.cuda.current_stream().cuda_stream):
-                kernel((ROWS,), (setting["THREADS"],), (x.data_ptr(), gamma.data_ptr(), y.data_ptr(), rstd.data_ptr()))
+                kernel((ROWS,), (setting["THREADS"],), (p.x.data_ptr(), p.gamma.data_ptr(), p.dx.data_ptr(), rstd.data_ptr()))
         say(cols, " ".join(f"{key.lower()}={value}" for key, value in setting.items()), timed(launch))
 
 
@@ -187,9 +152,8 @@ def main():
         with open(options.json, "w") as out:
             json.dump({"gpu": torch.cuda.get_device_name(), "rows": ROWS, "results": results}, out, indent=1)
 
-    timed = Timer()
     for cols in options.cols:
-        measure(cols, options.seconds, timed, say)
+        measure(cols, options.seconds, say)
     for each in sorted(results, key=lambda each: (each["cols"], each["us"])):
         print(f"{each['cols']:6} {each['us'][0]:8.1f} {each['us'][1]:8.1f}  {each['what']}")
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times replays of CUDA graphs that take turns, with a cold L2 cache, and finds the fastest setting of torch.compile."""
+"""Times replays of CUDA graphs that take turns, with a cold L2 cache, or many launches in one,
+and finds the fastest setting of torch.compile."""
 import functools
 import statistics
 import sys
@@ -7,6 +8,7 @@ import sys
 import torch
 
 FLUSH_BYTES = 256 << 20
+LAUNCHES, ROUNDS = 40, 15  # of microseconds()
 # Settings of Inductor for a norm besides its defaults; "compile-best" is the fastest of these.
 INDUCTOR = {
     "default": {},
@@ -68,3 +70,24 @@ def captured(run):
 
 def _replay(graph, _run):
     graph.replay()
+
+
+def microseconds(launch):
+    """Returns the median of a launch's share of a graph; launch(number) enqueues one on the current stream."""
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        launch(0)
+    side.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for number in range(LAUNCHES):
+            launch(number)
+    times = []
+    for _ in range(ROUNDS + 1):
+        first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        first.record()
+        graph.replay()
+        last.record()
+        last.synchronize()
+        times.append(first.elapsed_time(last) * 1000 / LAUNCHES)
+    return statistics.median(times[1:])

@@ -24,31 +24,11 @@ import launch_cost
 import torch
 from gpu_peers import normjit_itself
 from gpu_problem import Problem
+from gpu_timing import LAUNCHES, microseconds
 
-LAUNCHES, ROUNDS, BYTES = 40, 15, 512 << 20
+BYTES = 512 << 20
 GRIDS = (132, 264, 396, 528)
 CLASSES = ((1, 8), (8, 32), (32, 128))  # MiB
-
-
-def microseconds(launch):
-    """Returns the median of a launch's share of a graph; launch(number) enqueues one on the current stream."""
-    side = torch.cuda.Stream()
-    with torch.cuda.stream(side):
-        launch(0)
-    side.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for number in range(LAUNCHES):
-            launch(number)
-    times = []
-    for _ in range(ROUNDS + 1):
-        first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        first.record()
-        graph.replay()
-        last.record()
-        last.synchronize()
-        times.append(first.elapsed_time(last) * 1000 / LAUNCHES)
-    return statistics.median(times[1:])
 
 
 class Limits:
