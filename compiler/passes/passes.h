@@ -33,7 +33,7 @@ ir::Function expand_gates(const ir::Function& function);
 /// for CPUs, whose back ends then need to know no function and compute the same bits; GPUs have their own functions.
 ir::Function expand_functions(const ir::Function& function);
 
-/// Of values that are computed in the same way, keeps only one.
+/// Keeps one value of those that are computed in the same way.
 ir::Function merge_common(const ir::Function& function);
 
 /// Drops the outputs that are not requested (those without an element type) and all unused values.

@@ -79,8 +79,7 @@ class FormulaReader {
         return {};
     }
 
-    /// True if the number is the run length only of inputs that are all missing. If the formula uses it elsewhere, its
-    /// parser refuses.
+    /// True if the number is the run length only of missing inputs. If the formula uses it elsewhere, its parser refuses.
     bool has_no_runs(std::string_view number) const {
         const auto& all = source_.signature.tensors;
         const auto is_of_none = [&](const auto& tensor) { return tensor.run != number || is_missing(tensor); };

@@ -29,8 +29,8 @@ class Device;
 /// (pthread_cancel) during a call ends only after the call.
 ///
 /// fork(): a child may go on using an engine and its kernels; the engine's own threads are started again. fork() waits
-/// while other threads create an engine, prepare, compile or tune. Of background work, it waits only for the current
-/// task; the child makes queued kernels when they are requested again. A fork() inside a callback of these functions
+/// while other threads create an engine, prepare, compile or tune. It waits for the current task of background work
+/// only; the child makes queued kernels when they are requested again. A fork() inside a callback of these functions
 /// does not wait: its child must not touch the engine, not even to destroy it, but creates its own. A GPU's engine can
 /// be used only in the parent, like its CUDA contexts.
 class Engine {
