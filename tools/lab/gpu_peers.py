@@ -154,7 +154,7 @@ def quack(p):
 
     if p.slices is not None:
         raise ValueError("no slices")
-    if p.is_layernorm:
+    if p.is_layernorm or p.into:
         p.require_plain()
     if p.is_forward and p.is_layernorm:
         gamma, beta = p.gamma.float(), p.beta.float()  # it takes nothing else
@@ -251,7 +251,8 @@ def normjit_itself(p):
         norm = normjit.layer_norm if p.is_layernorm else normjit.rms_norm
         return lambda: norm(*given, residual=p.residual, eps=EPS, out={"y": p.dx})
     backward = normjit.layer_norm_backward if p.is_layernorm else normjit.rms_norm_backward
-    return lambda: backward(p.x, p.dy, p.gamma, **statistics, dresidual=p.dresidual, out={"dx": p.dx})
+    return lambda: backward(p.x, p.dy, p.gamma, **statistics, dresidual=p.dresidual, out={"dx": p.dx, **p.into},
+                            accumulate=p.into)
 
 
 PEERS = {"torch": torch_eager, "triton": triton_rows, "liger": liger, "quack": quack, "cudnn": cudnn_graph, "compile": torch_compile,

@@ -4,7 +4,7 @@ import torch
 
 EPS = 1e-5
 DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
-KEYS = {"pass", "rows", "cols", "x", "gamma", "residual", "dresidual", "slices", "per_slice"}
+KEYS = {"pass", "rows", "cols", "x", "gamma", "residual", "dresidual", "slices", "per_slice", "accumulate", "dgamma", "dbeta"}
 CHECKED_ROWS = 64
 
 
@@ -21,7 +21,9 @@ class Problem:
         self.rows, self.cols = int(keys["rows"]), int(keys["cols"])
         self.slices = int(keys["slices"]) if "slices" in keys else None
         weights = "gamma,beta" if self.is_layernorm else "gamma"
-        if set(keys) - KEYS or keys.get("per_slice", weights) != weights or ("slices" in keys) != ("per_slice" in keys):
+        sums = [f"d{name}" for name in weights.split(",")]
+        if (set(keys) - KEYS or keys.get("per_slice", weights) != weights or ("slices" in keys) != ("per_slice" in keys)
+                or keys.get("accumulate", ",".join(sums)) != ",".join(sums) or "accumulate" not in keys and set(keys) & set(sums)):
             raise ValueError("a key that the peers have no word for")
         dtype, weight_dtype = DTYPES[keys["x"]], DTYPES[keys.get("gamma", keys["x"])]
         torch.manual_seed(1)
@@ -35,6 +37,9 @@ class Problem:
         self.dx = torch.empty_like(self.x)  # holds y in a forward pass
         self.gamma = torch.empty(*lead, self.cols, device="cuda", dtype=weight_dtype).normal_(1, 0.1)
         self.beta = torch.zeros_like(self.gamma)
+        self.into = {}  # what the sums are added to, if they are
+        if "accumulate" in keys:
+            self.into = {name: torch.zeros_like(self.gamma, dtype=DTYPES[keys.get(name, keys["x"])]) for name in sums}
         self.mean, self.rstd = (None, None) if self.is_forward else self.statistics()
 
     def statistics(self):
@@ -65,17 +70,17 @@ class Problem:
 
     def is_plain(self):
         """True if the problem has a norm's own tensors alone."""
-        return self.slices is None and self.residual is None and self.dresidual is None
+        return self.slices is None and self.residual is None and self.dresidual is None and not self.into
 
     def require_plain(self):
         if not self.is_plain():
-            raise ValueError("no slices and no residual")
+            raise ValueError("no slices, no residual and no accumulation")
 
     def inputs(self):
         """Returns the arguments of composite()."""
         if self.is_forward:
             return self.x, self.gamma, self.beta, self.residual
-        return self.dy, self.x, self.gamma, self.mean[..., None], self.rstd[..., None], self.dresidual
+        return self.dy, self.x, self.gamma, self.mean[..., None], self.rstd[..., None], self.dresidual, *self.into.values()
 
     def composite(self):
         """Returns the formula in torch code: y, with a residual also h; or the gradients from saved statistics."""
@@ -91,7 +96,7 @@ class Problem:
                 y = h * torch.rsqrt(h.square().mean(-1, keepdim=True) + EPS) * of_slice(gamma.float())
             return (y.to(x.dtype),) if residual is None else (y.to(x.dtype), h.to(residual.dtype))
 
-        def backward(dy, x, gamma, mean, rstd, dresidual):
+        def backward(dy, x, gamma, mean, rstd, dresidual, *into):
             dy, x, weight = dy.float(), x.float(), of_slice(gamma.float())
             xhat = (x - mean if self.is_layernorm else x) * rstd
             g = dy * weight
@@ -100,7 +105,11 @@ class Problem:
                 inner = inner - g.mean(-1, keepdim=True)
             dx = inner * rstd if dresidual is None else inner * rstd + dresidual.float()
             sums = (dy * xhat, dy) if self.is_layernorm else (dy * xhat,)
-            return (dx.to(self.x.dtype), *(each.sum(-2).to(gamma.dtype) for each in sums))
+            if not into:
+                return (dx.to(self.x.dtype), *(each.sum(-2).to(gamma.dtype) for each in sums))
+            for held, each in zip(into, sums):
+                held += each.sum(-2)
+            return (dx.to(self.x.dtype), *into)
 
         return forward if self.is_forward else backward
 

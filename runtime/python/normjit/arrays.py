@@ -28,7 +28,8 @@ Layer = collections.namedtuple("Layer", ("y", "h", "mean", "rstd"))
 Layer.__doc__ = "The output of a norm, what was normalised, and its statistics, None for those that were not asked for."
 GRADIENTS, LAYER = Gradients._fields, Layer._fields
 
-_Problem = collections.namedtuple("_Problem", ("norm", "forward", "eps", "gamma_offset", "rounding", "invariant"))
+_Problem = collections.namedtuple("_Problem", ("norm", "forward", "eps", "gamma_offset", "rounding", "invariant",
+                                               "accumulate"))
 
 
 def layer_norm(x: Array, gamma: Array | None = None, beta: Array | None = None, *, residual: Array | None = None,
@@ -47,7 +48,7 @@ def layer_norm(x: Array, gamma: Array | None = None, beta: Array | None = None, 
 
     Returns a Layer. All else is as in layer_norm_backward(), which takes its mean and rstd, and its h as x."""
     inputs = {"x": x, "gamma": gamma, "beta": beta, "residual": residual, "rowscale": rowscale}
-    return _compute(_Problem("layernorm", True, eps, gamma_offset, "none", invariant), inputs, outputs, out, stream)
+    return _compute(_Problem("layernorm", True, eps, gamma_offset, "none", invariant, ()), inputs, outputs, out, stream)
 
 
 def rms_norm(x: Array, gamma: Array | None = None, *, residual: Array | None = None, rowscale: Array | None = None,
@@ -57,13 +58,13 @@ def rms_norm(x: Array, gamma: Array | None = None, *, residual: Array | None = N
     rstd = 1 / sqrt(mean(h^2) + eps). gamma_offset=1 is a zero-centred gamma, as in Gemma; rounding="llama" rounds
     h, h * rstd and y where Hugging Face's LlamaRMSNorm does. All else is as in layer_norm()."""
     inputs = {"x": x, "gamma": gamma, "residual": residual, "rowscale": rowscale}
-    return _compute(_Problem("rmsnorm", True, eps, gamma_offset, rounding, invariant), inputs, outputs, out, stream)
+    return _compute(_Problem("rmsnorm", True, eps, gamma_offset, rounding, invariant, ()), inputs, outputs, out, stream)
 
 
 def layer_norm_backward(x: Array, dy: Array, gamma: Array | None = None, *, mean: Array | None = None,
                         rstd: Array | None = None, eps: float = 1e-5, gamma_offset: float = 0.0,
-                        dresidual: Array | None = None, invariant: bool = False, outputs: Outputs = None,
-                        out: Out = None, stream: Any = None) -> Gradients:
+                        dresidual: Array | None = None, invariant: bool = False, accumulate: Outputs = None,
+                        outputs: Outputs = None, out: Out = None, stream: Any = None) -> Gradients:
     """Returns the gradients of y = (x - mean) * rstd * (gamma + gamma_offset) + beta, over the last dimension of x.
 
     x, dy      arrays of [..., N] of one shape, on a CPU or a CUDA GPU
@@ -73,6 +74,7 @@ def layer_norm_backward(x: Array, dy: Array, gamma: Array | None = None, *, mean
     dresidual  of x's shape: added to dx
     invariant  a row's dx has the same bits in every batch; slower for few rows. On a GPU x, dy, dx and their rows must
                then be aligned to 16 bytes
+    accumulate which of "dgamma" and "dbeta" to add to what their arrays in `out` hold, with one rounding
     outputs    which of "dx", "dgamma" and "dbeta" to compute; None: all, dgamma and dbeta only with a gamma
     out        a mapping of those names to arrays to write to. Other arrays are made. dx may be x or dy
     stream     on a GPU, a CUDA stream of any library or its handle; None: the current stream of x's library
@@ -87,18 +89,20 @@ def layer_norm_backward(x: Array, dy: Array, gamma: Array | None = None, *, mean
     if (mean is None) != (rstd is None):
         raise InvalidArgument("mean and rstd come together")
     inputs = {"x": x, "dy": dy, "gamma": gamma, "mean": mean, "rstd": rstd, "dresidual": dresidual}
-    return _compute(_Problem("layernorm", False, eps, gamma_offset, "none", invariant), inputs, outputs, out, stream)
+    problem = _Problem("layernorm", False, eps, gamma_offset, "none", invariant, accumulate)
+    return _compute(problem, inputs, outputs, out, stream)
 
 
 def rms_norm_backward(x: Array, dy: Array, gamma: Array | None = None, *, rstd: Array | None = None, eps: float = 1e-5,
                       gamma_offset: float = 0.0, dresidual: Array | None = None, rounding: str = "none",
-                      invariant: bool = False, outputs: Outputs = None, out: Out = None,
+                      invariant: bool = False, accumulate: Outputs = None, outputs: Outputs = None, out: Out = None,
                       stream: Any = None) -> Gradients:
     """Returns the gradients of y = x * rstd * (gamma + gamma_offset), over the last dimension of x, with rstd = 1 /
     sqrt(mean(x^2) + eps). gamma_offset=1 is a zero-centred gamma, as in Gemma; rounding="llama" rounds where the
     autograd of Hugging Face's LlamaRMSNorm does. All else is as in layer_norm_backward()."""
     inputs = {"x": x, "dy": dy, "gamma": gamma, "rstd": rstd, "dresidual": dresidual}
-    return _compute(_Problem("rmsnorm", False, eps, gamma_offset, rounding, invariant), inputs, outputs, out, stream)
+    problem = _Problem("rmsnorm", False, eps, gamma_offset, rounding, invariant, accumulate)
+    return _compute(problem, inputs, outputs, out, stream)
 
 
 def _compute(problem, inputs, outputs, out, stream):
@@ -106,6 +110,7 @@ def _compute(problem, inputs, outputs, out, stream):
     if not isinstance(problem.rounding, str) or problem.rounding not in ROUNDINGS:
         raise InvalidArgument(f"rounding: {problem.rounding!r}; allowed: {', '.join(ROUNDINGS)}")
     wanted = _wanted(problem, outputs, inputs, out)
+    problem = problem._replace(accumulate=accumulated_of(problem.accumulate, [name for name in wanted if name in COLUMNS], out))
     x = inputs["x"]
     on_gpu = hasattr(x, "__dlpack_device__") and _operand.device_type("x", x) != _operand.CPU
     if stream is not None and not on_gpu:
@@ -203,6 +208,20 @@ def wanted_of(possible, usual, outputs, out):
     return [name for name in possible if name in wanted]
 
 
+def accumulated_of(accumulate, possible, out):
+    """Returns the outputs that accumulate= names, which must be in `possible` and have an array in `out`. Raises
+    InvalidArgument."""
+    if accumulate is None:
+        return ()
+    names = [accumulate] if isinstance(accumulate, str) or not isinstance(accumulate, collections.abc.Iterable) else [*accumulate]
+    for name in names:
+        if name not in possible:
+            raise InvalidArgument(f"accumulate: {name!r}; allowed: {', '.join(possible) or 'none of these outputs'}")
+        if out.get(name) is None:
+            raise InvalidArgument(f"accumulate: {name}: has no array in out, which it would be added to")
+    return tuple(name for name in possible if name in names)
+
+
 def _reads(problem, name, wanted):
     """True if a wanted output depends on an input. x and dy give the shape in any case."""
     if problem.forward:
@@ -261,6 +280,7 @@ def _kernel(device, problem, cols, dtypes, recompute, stream):
         **{"pass": problem.forward}
     )
     spec.dtypes = (ctypes.c_int32 * ROOM_FOR_TENSORS)(*dtypes)
+    spec.accumulate = sum(1 << TENSORS.index(name) for name in problem.accumulate)
     return _library.Kernel(_library.engine(device), spec, stream)
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     _Tensors = dict[str, Any]  # of _Tensor, by name
     _Operands = dict[str, Any]  # of _operand.Operand, by name
 
-_ARGUMENTS = ("self", "outputs", "out", "stream", "invariant")  # of a call
+_ARGUMENTS = ("self", "outputs", "out", "stream", "invariant", "accumulate")  # of a call
 
 # shared: [M,N] that all slices share; run: "R" of [N/R] or "128" of [M,N/128], else ""
 _Tensor = collections.namedtuple("_Tensor", ("name", "axes", "is_optional", "is_shared", "run"))
@@ -103,14 +103,15 @@ class Formula:
         def usual(_: Any, __: Any) -> list[str]:
             return [name for name, tensor in self._outputs.items() if not tensor.is_optional]
 
-        return self._compute("forward", given, self._inputs, self._outputs, usual, outputs, out, stream, invariant)
+        return self._compute("forward", given, self._inputs, self._outputs, usual, outputs, out, stream, invariant, None)
 
-    def backward(self, *, outputs: Any = None, out: Out = None, stream: Any = None, invariant: bool = False,
-                 **given: Any) -> Any:
+    def backward(self, *, accumulate: Any = None, outputs: Any = None, out: Out = None, stream: Any = None,
+                 invariant: bool = False, **given: Any) -> Any:
         """Returns the gradients of the inputs, as a named tuple: dx for x.
 
         **given    as in a call, and the gradients of the outputs by name: dy for y. Values of the forward pass that are
                    given by their name, such as rstd, are read instead of computed again
+        accumulate which gradients of [N] to add to what their arrays in `out` hold, with one rounding
         outputs    which gradients to compute; None: those of the matrices and columns that are not 0 everywhere
 
         All else is as in a call."""
@@ -125,7 +126,7 @@ class Formula:
                     and name not in zeros and t.axes not in ("M", "S,M", "")]
 
         return self._compute("backward", given, {**self._inputs, **above, **saved}, gradients, usual, outputs, out,
-                             stream, invariant)
+                             stream, invariant, accumulate)
 
     def check_gradient(self) -> None:
         """Raises InvalidArgument for a formula without a backward pass."""
@@ -142,7 +143,7 @@ class Formula:
 
     def _compute(self, which: str, given: dict[str, Any], readable: _Tensors, writable: _Tensors,
                  usual: Callable[[Iterable[str], Mapping[str, float]], list[str]], outputs: Any, out: Out, stream: Any,
-                 invariant: bool) -> Any:
+                 invariant: bool, accumulate: Any) -> Any:
         if not isinstance(invariant, bool):
             raise InvalidArgument(f"invariant: is {type(invariant).__name__}; must be True or False")
         out = arrays.mapping_of(out)
@@ -156,6 +157,8 @@ class Formula:
         numbers = {name: arrays.number(name, value) for name, value in given.items() if name not in readable}
         read = {name: value for name, value in given.items() if name in readable}
         wanted = arrays.wanted_of(tuple(writable), usual(read, numbers) if outputs is None else (), outputs, out)
+        columns = [name for name in wanted if writable[name].axes in ("N", "S,N") and not writable[name].run]
+        accumulated = arrays.accumulated_of(accumulate, columns, out)
         matrix = self.first_matrix(read)
         if matrix is None:
             raise InvalidArgument(f"{self.name}: no input is a matrix, whose shape decides")
@@ -181,7 +184,7 @@ class Formula:
                 if operands[name].read_only:
                     raise InvalidArgument(f"out: {name}: cannot be written to")
             has_rows = any("M" in writable[name].axes for name in wanted)
-            self._launch(which, operands, numbers, wanted, like, handle, invariant and has_rows)
+            self._launch(which, operands, numbers, wanted, accumulated, like, handle, invariant and has_rows)
         for made in out.values():
             _operand.was_written(made)
         return _results(self.name, tuple(wanted))(*(operands[name].array for name in wanted))
@@ -202,13 +205,15 @@ class Formula:
         of = of or like
         return _operand.empty(of.array, shape, "float32" if of.dtype in ("e4m3", "e5m2") else None)
 
-    def _launch(self, which: str, operands: _Operands, numbers: dict[str, float], wanted: list[str], like: Any,
-                stream: int | None, invariant: bool) -> None:
+    def _launch(self, which: str, operands: _Operands, numbers: dict[str, float], wanted: list[str],
+                accumulated: tuple[str, ...], like: Any, stream: int | None, invariant: bool) -> None:
         types = " ".join(f"{name}={operand.dtype}" for name, operand in operands.items())
         saved = [name for name in operands if name in self._outputs and name not in wanted]
         words = [self.text, f"pass={which} cols={like.shape[-1]}", types, f"out={','.join(wanted)}"]
         if which == "backward":
             words.append(f"save={','.join(saved) or 'none'}")
+        if accumulated:
+            words.append(f"accumulate={','.join(accumulated)}")
         if invariant:
             words.append("invariant=1")
         if self._has_slices:

@@ -49,6 +49,30 @@ def test_options(norm):
 
 
 @pytest.mark.parametrize("norm", BACKWARD)
+@pytest.mark.parametrize("rows", [0, 1, 300])
+def test_gradients_are_accumulated(norm, rows):
+    x, dy, gamma = random(1, rows, 50), random(2, rows, 50), random(3, 50)
+    names = ("dgamma",) if norm == "rmsnorm" else ("dgamma", "dbeta")
+    held = {name: random(4, 50) for name in names}
+    out = {name: array.copy() for name, array in held.items()}
+    got = BACKWARD[norm](x, dy, gamma, out=out, accumulate=names)
+    BACKWARD[norm](x, dy, gamma, out={"dgamma": out["dgamma"]}, accumulate="dgamma")
+    times = {"dgamma": 2, "dbeta": 1}
+    wanted = dict(zip(normjit.Gradients._fields, reference.gradients(norm, x, dy, gamma)))
+    for name in names:
+        reference.assert_close(getattr(got, name), held[name] + times[name] * wanted[name], "float32", name)
+
+
+@pytest.mark.parametrize("accumulate, message", [
+    ("dx", "accumulate: 'dx'; allowed: dgamma, dbeta"), (("dgamma", "dbeta"), "accumulate: dbeta: has no array in out"),
+    (3, "accumulate: 3; allowed"), ("gamma", "accumulate: 'gamma'; allowed")])
+def test_what_cannot_be_accumulated_is_named(accumulate, message):
+    x, gamma = random(1, 4, 50), random(3, 50)
+    with pytest.raises(normjit.InvalidArgument, match=message):
+        normjit.layer_norm_backward(x, x, gamma, out={"dgamma": gamma.copy()}, accumulate=accumulate)
+
+
+@pytest.mark.parametrize("norm", BACKWARD)
 @pytest.mark.parametrize("dtype", ["float32", "float16", "float64"])
 @pytest.mark.parametrize("shape", [(16,), (3, 1), (2, 3, 4, 65), (0, 8), (300, 1000)])
 def test_layer(norm, dtype, shape):

@@ -125,6 +125,24 @@ def test_outputs_go_where_the_caller_says():
         normjit.formula(GATED)(x=x, z=z, out={"y": numpy.empty((4, 8), numpy.float32)})
 
 
+@pytest.mark.parametrize("axes", ["M,N", "S,M,N"])
+def test_gradients_are_accumulated(axes):
+    of_columns = axes.replace("M,", "")
+    norm = normjit.formula(f"norm f(x[{axes}], g[{of_columns}], b[{of_columns}]) -> y[{axes}] {{ y = tanh(x) * g + b }}")
+    x, dy = normal(2, 5, 9), normal(2, 5, 9)
+    if axes == "M,N":
+        x, dy = x.reshape(10, 9), dy.reshape(10, 9)
+    shape = (*x.shape[:-2], 9)
+    held = {"dg": normal(*shape), "db": normal(*shape)}
+    out = {name: array.copy() for name, array in held.items()}
+    got = norm.backward(x=x, g=normal(*shape), b=normal(*shape), dy=dy, out=out, accumulate="dg")
+    assert got.dg is out["dg"]
+    numpy.testing.assert_allclose(got.dg, held["dg"] + (dy * numpy.tanh(x)).sum(-2), rtol=1e-5, atol=1e-5)
+    numpy.testing.assert_allclose(got.db, dy.sum(-2), rtol=1e-5, atol=1e-5)
+    with pytest.raises(normjit.InvalidArgument, match="accumulate: 'dx'; allowed: dg, db"):
+        norm.backward(x=x, g=normal(*shape), b=normal(*shape), dy=dy, out=out, accumulate="dx")
+
+
 @pytest.mark.parametrize("text, message", [
     ("norm f(x[M,N]) -> y[M,N] { y = x * r }", "r is missing"),
     ("norm f(x[M,N]) -> y[M,N] { y = (x * 2 }", r"line 1, column 39: '\)' expected"),
