@@ -139,12 +139,18 @@ def _checked(problem, inputs, out):
         if name in inputs and inputs[name] is None:
             raise InvalidArgument(f"{name}: is None; must be an array")
     out = mapping_of(out)
+    return problem._replace(invariant=boolean("invariant", problem.invariant), eps=number("eps", problem.eps, 0),
+                            gamma_offset=number("gamma_offset", problem.gamma_offset)), out
+
+
+def boolean(name, value):
+    """Returns a truth value as a bool. Raises InvalidArgument for what is neither True nor False, such as "no"."""
     try:
-        numbers = {"invariant": bool(problem.invariant)}
+        if value in (True, False):
+            return bool(value)
     except Exception:  # raised by an array of several elements
-        raise InvalidArgument(f"invariant: is {type(problem.invariant).__name__}; must be True or False") from None
-    numbers.update(eps=number("eps", problem.eps, 0), gamma_offset=number("gamma_offset", problem.gamma_offset))
-    return problem._replace(**numbers), out
+        pass
+    raise InvalidArgument(f"{name}: is {type(value).__name__}; must be True or False")
 
 
 def mapping_of(out):

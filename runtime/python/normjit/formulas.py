@@ -144,8 +144,7 @@ class Formula:
     def _compute(self, which: str, given: dict[str, Any], readable: _Tensors, writable: _Tensors,
                  usual: Callable[[Iterable[str], Mapping[str, float]], list[str]], outputs: Any, out: Out, stream: Any,
                  invariant: bool, accumulate: Any) -> Any:
-        if not isinstance(invariant, bool):
-            raise InvalidArgument(f"invariant: is {type(invariant).__name__}; must be True or False")
+        invariant = arrays.boolean("invariant", invariant)
         out = arrays.mapping_of(out)
         given = {name: value for name, value in given.items() if value is not None}
         for name in given:

@@ -264,6 +264,7 @@ def test_what_is_no_array(array, message):
     ({"out": {1: None}}, r"out: \[1\]; must be names of y, h, rstd"),
     ({"rounding": np.zeros(2)}, "rounding: array"),
     ({"invariant": np.zeros(2)}, "invariant: is ndarray; must be True or False"),
+    ({"invariant": "no"}, "invariant: is str; must be True or False"), ({"invariant": None}, "invariant: is NoneType"),
     ({"stream": "mine"}, "stream: "),
 ])
 def test_options_that_are_none(options, message):
