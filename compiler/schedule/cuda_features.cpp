@@ -25,7 +25,7 @@ constexpr Weights weight;
 constexpr double many_rows = 1e9;              // per multiprocessor
 constexpr double most_rows = 8;                // per multiprocessor: further rows only add work
 constexpr double most_work = 1 << 15;          // vectors per multiprocessor
-constexpr double most_work_of_sums = 1 << 20;  // larger, because pacing depends on the length of a launch
+constexpr double most_work_of_sums = 1 << 18;  // larger, because pacing depends on the length of a launch
 constexpr int64_t most_slice_rows = 128;
 constexpr int64_t narrow_vectors = 64;  // up to this length, blocks take several rows, wherever these start
 

@@ -53,6 +53,8 @@ struct CudaFeatures {
 
     /// Returns the number of vectors in a row, where a part of a vector counts as one.
     int64_t vectors() const;
+    /// Returns the most elements of a load.
+    int widest_load() const { return can_shift ? width : alignment; }
 };
 
 CudaFeatures cuda_features(const Spec& spec, const OperandList& operands, const Target& target);

@@ -7,12 +7,8 @@
 
 namespace normjit::schedule {
 
-CudaFit::CudaFit(const Spec& spec, const Target& target, const OperandList& operands, const CudaShape& shape)
-    : spec_(spec),
-      target_(target),
-      operands_(operands),
-      shape_(shape),
-      features_(cuda_features(spec, operands, target)) {}
+CudaFit::CudaFit(const Spec& spec, const Target& target, const OperandList& operands)
+    : spec_(spec), target_(target), operands_(operands), features_(cuda_features(spec, operands, target)) {}
 
 plan::PlannedPath CudaFit::measure(const CudaSchedule& s) const {
     return plan::measure_cuda(spec_, operands_, most_row_sums, features_.work, s);
@@ -33,19 +29,19 @@ bool CudaFit::is_comfortable(const CudaSchedule& s) const {
 int64_t CudaFit::other_registers(const plan::PlannedPath& planned) const {
     constexpr int64_t functions = 16, before_sm_90 = 24, many_steps = 36;
     int64_t others = planned.steps > 4 ? 40 : 20;
-    if (!shape_.is_in_tables) {  // schedules from points vary more than those of the tables
-        if (target_.cuda.sm < 90) others += before_sm_90;
-        if (planned.steps >= 7) others += many_steps;
-        if (features_.sums > 0) others += converted_f16(planned, operands_.matrices().size());
-    }
+    const bool is_shifted = spec_.cols % planned.schedule.vector_width != 0;
+    if (target_.cuda.sm < 90) others += before_sm_90;
+    if (planned.steps >= 7) others += many_steps;
+    if (features_.sums > 0) others += converted_f16(planned, operands_.matrices().size());
     if (features_.work.kept_elements > 0) others += functions;
-    if (target_.cuda.sm >= 100 && shape_.shifted) others = std::max<int64_t>(others, 36);
-    if (target_.cuda.sm < 90 && shape_.shifted) others = std::max<int64_t>(others, 28);
+    if (target_.cuda.sm >= 100 && is_shifted) others = std::max<int64_t>(others, 36);
+    if (target_.cuda.sm < 90 && is_shifted) others = std::max<int64_t>(others, 28);
     if (target_.cuda.sm >= 120 && planned.schedule.cluster > 1) others += 32;
     return others;
 }
 
-/// Returns the same for shapes that are forward_like, whose kernels also spill in other cases (NOTES N-709).
+/// Returns the same for problems that read one matrix and reduce nothing, whose kernels also spill in other cases (NOTES
+/// N-709).
 int64_t CudaFit::other_registers_if_forward_like(const plan::PlannedPath& planned) const {
     constexpr int64_t cursors = 4;  // not needed by a team with a single row
     int64_t others = other_registers(planned);
@@ -61,7 +57,8 @@ int64_t CudaFit::other_registers_if_forward_like(const plan::PlannedPath& planne
 }
 
 bool CudaFit::registers_suffice(const plan::PlannedPath& planned) const {
-    const int64_t others = shape_.forward_like ? other_registers_if_forward_like(planned) : other_registers(planned);
+    const bool is_forward_like = features_.matrices_read == 1 && !features_.reduces;
+    const int64_t others = is_forward_like ? other_registers_if_forward_like(planned) : other_registers(planned);
     const int64_t data = planned.data_registers + planned.kept_registers;
     return data + planned.work_registers + others <= planned.register_limit;
 }
@@ -93,9 +90,11 @@ bool CudaFit::make_comfortable(CudaSchedule& s) const {
     return true;
 }
 
-void use_possible_staging(CudaSchedule& s, bool are_aligned, bool are_copyable, const Target& target) {
-    if (s.staging == CudaStaging::bulk && (!are_aligned || target.cuda.sm < 90)) s.staging = CudaStaging::async;
-    if (s.staging == CudaStaging::async && !are_copyable) {
+void use_possible_staging(CudaSchedule& s, const CudaFeatures& problem, const Target& target) {
+    const int bytes = s.vector_width * problem.element_bytes;
+    const bool is_aligned = bytes % 16 == 0 && problem.cols % s.vector_width == 0;
+    if (s.staging == CudaStaging::bulk && (!is_aligned || target.cuda.sm < 90)) s.staging = CudaStaging::async;
+    if (s.staging == CudaStaging::async && bytes < 4) {
         s.staging = CudaStaging::registers;
         s.row_memory = s.column_memory = CudaMemory::registers;
         s.pipeline_depth = 1;

@@ -5,18 +5,20 @@
 
 #include "plan/cuda.h"
 #include "schedule/cuda_features.h"
-#include "schedule/cuda_table.h"
 
 namespace normjit::schedule {
+
+/// An upper limit on the row means of a sweep, for any norm. It serves to estimate shared memory before there is a
+/// plan; if it is one too high, that wastes a few bytes.
+inline constexpr int most_row_sums = 2;
 
 /// Answers for one problem on one target. It keeps references to its arguments.
 class CudaFit {
   public:
-    CudaFit(const Spec& spec, const Target& target, const OperandList& operands, const CudaShape& shape);
+    CudaFit(const Spec& spec, const Target& target, const OperandList& operands);
 
     const Spec& spec() const { return spec_; }
     const Target& target() const { return target_; }
-    const CudaShape& shape() const { return shape_; }
     const CudaFeatures& features() const { return features_; }
 
     bool is_legal(const CudaSchedule& s) const;
@@ -35,12 +37,11 @@ class CudaFit {
     const Spec& spec_;
     const Target& target_;
     const OperandList& operands_;
-    const CudaShape& shape_;
     const CudaFeatures features_;
 };
 
-/// Takes the next best staging if the target, the alignment of loads, or loads of less than 4 bytes (not
-/// `are_copyable`) rule out the schedule's.
-void use_possible_staging(CudaSchedule& s, bool are_aligned, bool are_copyable, const Target& target);
+/// Takes the next best staging if the target or the problem's loads rule out the schedule's: bulk copies need whole
+/// vectors of 16 bytes, asynchronous copies loads of at least 4.
+void use_possible_staging(CudaSchedule& s, const CudaFeatures& problem, const Target& target);
 
 }  // namespace normjit::schedule

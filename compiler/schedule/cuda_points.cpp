@@ -49,19 +49,17 @@ struct Near {
     const CudaSchedule& schedule() const { return std::get<CudaSchedule>(point().schedule.device); }
 };
 
-/// Finds the points nearer than `farthest`, the nearest first. A point is parsed only when no other can be nearer than
+/// Finds the points, the nearest first. A point is parsed only when no other can be nearer than
 /// the lower bound of its distance.
 class NearestPoints {
   public:
-    NearestPoints(const PointSet& points, const CudaFeatures& features, const Target& target, double farthest)
-        : features_(features), farthest_(farthest) {
+    NearestPoints(const PointSet& points, const CudaFeatures& features, const Target& target) : features_(features) {
         const CudaGlance here = glance(features);
         for (const auto& source : points.sources()) {
             const double of_device = device_distance(source->target.cuda, target.cuda);
             for (const auto& line : source->cuda) {
                 const double least = of_device + least_distance(here, line.glance());
-                if (least < farthest)
-                    waiting_.push_back({least, false, waiting_.size(), source.get(), &line, nullptr, of_device});
+                waiting_.push_back({least, false, waiting_.size(), source.get(), &line, nullptr, of_device});
             }
         }
         std::ranges::make_heap(waiting_, std::greater{}, &Waiting::order);
@@ -76,7 +74,6 @@ class NearestPoints {
             nearest.found = nearest.line->parse(nearest.source->target);
             if (!nearest.found) continue;
             nearest.distance = nearest.of_device + distance(nearest.found->features, features_);
-            if (nearest.distance >= farthest_) continue;
             nearest.is_parsed = true;
             waiting_.push_back(nearest);
             std::ranges::push_heap(waiting_, std::greater{}, &Waiting::order);
@@ -98,7 +95,6 @@ class NearestPoints {
     };
 
     const CudaFeatures& features_;
-    const double farthest_;
     std::vector<Waiting> waiting_;  ///< a heap, the nearest on top
 };
 
@@ -125,11 +121,12 @@ int64_t allowed_threads(int64_t wanted) {
 class Scaling {
   public:
     Scaling(const CudaFit& fit, const CudaFeatures& features)
-        : spec_(fit.spec()), target_(fit.target()), shape_(fit.shape()), features_(features) {}
+        : spec_(fit.spec()), target_(fit.target()), features_(features) {}
 
     /// Adapts the point's schedule to this problem: vectors of as many bytes, as many vectors per thread, as many
-    /// threads per block. The result may be illegal.
+    /// threads per block. The result may be illegal. A point of this problem stays as it is.
     Schedule operator()(const Near& near) const {
+        if (is_of_this_problem(near)) return near.point().schedule;
         CudaSchedule s = near.schedule();
         s.vector_width = vector_width(near);
         if (s.form == CudaForm::rows) {
@@ -141,12 +138,17 @@ class Scaling {
                     static_cast<int>(std::bit_floor(static_cast<unsigned>(std::max(threads / s.threads_per_row, 1))));
             }
         }
-        use_possible_staging(s, shape_.aligned, s.vector_width * features_.element_bytes >= 4, target_);
+        use_possible_staging(s, features_, target_);
         if (!features_.reduces) s.pace = 0;
         const int64_t groups = row_groups(near, s);
         if (groups == 1) s.pace = 0;
         if (s.pace == 0) s.pace_slack = 1;
         return {.row_groups = groups, .device = s};
+    }
+
+    bool is_of_this_problem(const Near& near) const {
+        const Spec& there = near.point().spec;
+        return near.distance == 0 && there.cols == spec_.cols && there.all_rows() == spec_.all_rows();
     }
 
   private:
@@ -186,7 +188,6 @@ class Scaling {
 
     const Spec& spec_;
     const Target& target_;
-    const CudaShape& shape_;
     const CudaFeatures& features_;
 };
 
@@ -194,11 +195,11 @@ class Scaling {
 
 std::string describe(const CudaFromPoint& from) {
     return fmt::format("point of {}{}, distance {:.2f}: {}", from.source->name,
-                       from.is_alike ? "" : fmt::format(" ({}, as this GPU has none)", from.source->device),
-                       from.distance, to_text(from.point->spec));
+                       from.is_alike ? "" : fmt::format(" ({}, another GPU)", from.source->device), from.distance,
+                       to_text(from.point->spec));
 }
 
-std::vector<CudaFromPoint> find_in_points(const PointSet& points, const CudaFit& fit, double farthest, size_t count) {
+std::vector<CudaFromPoint> find_in_points(const PointSet& points, const CudaFit& fit, size_t count) {
     const Spec& spec = fit.spec();
     const Target& target = fit.target();
     const CudaFeatures& features = fit.features();
@@ -209,20 +210,19 @@ std::vector<CudaFromPoint> find_in_points(const PointSet& points, const CudaFit&
         double cost;
     };
     std::vector<Found> found;  // the cheapest first
-    NearestPoints nearest(points, features, target, farthest);
+    NearestPoints nearest(points, features, target);
     while (const std::optional<Near> next = nearest.next()) {
         const Near& each = *next;
         if (found.size() == count && each.distance >= found.back().cost) break;
         Schedule schedule = scaled(each);
         auto& s = std::get<CudaSchedule>(schedule.device);
-        double cost = each.distance;
+        double cost = scaled.is_of_this_problem(each) ? -1 : each.distance;  // before others at distance 0
         if (s.form == CudaForm::rows) {
             cost += idle_weight *
                     std::max(idle_lanes(spec.cols, s) - idle_lanes(each.features().cols, each.schedule()), 0.0);
         }
-        if (cost >= farthest || s.threads_per_row > 1024) continue;
-        const bool is_measured = each.distance == 0 && schedule == each.point().schedule;
-        if (is_measured ? !fit.is_legal(s) : !fit.is_comfortable(s)) {
+        if (s.threads_per_row > 1024) continue;
+        if (scaled.is_of_this_problem(each) ? !fit.is_legal(s) : !fit.is_comfortable(s)) {
             if (!fit.make_comfortable(s)) continue;
             schedule.row_groups = std::min(schedule.row_groups, cuda_row_groups(spec, target, s));
         }

@@ -23,8 +23,8 @@ struct CudaFromPoint {
 /// Returns the point in words: "point of h100.txt, distance 0.30: layernorm rows=4096 cols=1024".
 std::string describe(const CudaFromPoint& from);
 
-/// Returns the schedules of points nearer than `farthest` for the problem and target of `fit`, the most promising first:
-/// at most `count`, all different.
-std::vector<CudaFromPoint> find_in_points(const PointSet& points, const CudaFit& fit, double farthest, size_t count);
+/// Returns the schedules of the nearest points for the problem and target of `fit`, the nearest first: at most `count`,
+/// all different.
+std::vector<CudaFromPoint> find_in_points(const PointSet& points, const CudaFit& fit, size_t count);
 
 }  // namespace normjit::schedule

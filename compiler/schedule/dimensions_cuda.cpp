@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plan/cuda.h"
-#include "schedule/cuda_table.h"
+#include "schedule/cuda_features.h"
 #include "schedule/dimensions.h"
 #include "schedule/heuristics.h"
 #include "support/divide.h"
@@ -40,7 +40,8 @@ Values forms(const SearchedProblem& p, const Schedule&) {
 /// Returns the greatest width, which loads at most 16 bytes of the narrowest matrix, half of that width, and the
 /// heuristic's.
 Values vector_widths(const SearchedProblem& p, const Schedule&) {
-    const int64_t widest = std::max(find_cuda_shape(p.spec, p.target).width, cuda_of(p.heuristic).vector_width);
+    const int most = cuda_features(p.spec, p.operands, p.target).widest_load();
+    const int64_t widest = std::max(most, cuda_of(p.heuristic).vector_width);
     return filter({widest, widest / 2, cuda_of(p.heuristic).vector_width}, [](int64_t width) { return width > 0; });
 }
 

@@ -3,7 +3,7 @@
 
 #include "backend/cuda/legal.h"
 #include "plan/cuda.h"
-#include "schedule/cuda_table.h"
+#include "schedule/cuda_fit.h"
 #include "schedule/dimensions.h"
 #include "schedule/heuristics.h"
 
@@ -139,7 +139,6 @@ std::vector<Schedule> ScheduleSpace::of_points() const {
     std::vector<Schedule> found;
     for (const Schedule& each : schedule::cuda_schedules_of_points(p.spec, p.target, PointSet::shipped(), most))
         impl_->add_if_new(found, each);
-    impl_->add_if_new(found, heuristic(p.spec, p.target, PointSet()));
     return found;
 }
 

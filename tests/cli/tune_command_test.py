@@ -58,8 +58,8 @@ class Tune(Case):
             self.skipTest("no NVRTC")
         of = {sm: json.loads(self.done("info", spec, "--target", sm, "--json"))["reason"]
               for sm in ("sm_90 sms=132 shared=232448 l2=52428800", "sm_80")}
-        self.assertRegex(of["sm_90 sms=132 shared=232448 l2=52428800"], r"^point of h100\.txt, distance [0-9.]+: rmsnorm ")
-        self.assertRegex(of["sm_80"], r"^point of h.00\.txt \(NVIDIA H.*, as this GPU has none\), distance ")
+        self.assertRegex(of["sm_90 sms=132 shared=232448 l2=52428800"], r"^point of h100\.txt, distance [0-9.]+: \w+ pass=forward ")
+        self.assertRegex(of["sm_80"], r"^point of h.00\.txt \(NVIDIA H.*, another GPU\), distance ")
 
     def test_a_killed_tuner_goes_on_where_it_was(self):
         self.file("\n".join(self.SPECS).encode(), "shapes.txt")

@@ -128,10 +128,10 @@ class Regret(Case):
         done = script("regret.py", records)
         self.assertIn("heuristic over best 2.000 in the geometric mean, 4.000 at worst; beaten in 1", done.stdout)
 
-    def test_the_line_to_blame_is_named(self):
+    def test_the_point_to_blame_is_named(self):
         beaten = record("layernorm rows=8192 cols=4096 x=f16", 1.1, target="sm_90 sms=132 l2=57000000")
         done = script("regret.py", self.file(json.dumps(beaten).encode(), "r.jsonl"), "--why", program.PROGRAM)
-        self.assertIn("\n         - rows that fit a block: 481 to 512 vectors of a row; measured: 4096: ", done.stdout)
+        self.assertIn("\n         - point of h", done.stdout)
         self.assertIn("\n         - (chooses cuda row_groups=", done.stdout)  # the record's heuristic is another
 
 

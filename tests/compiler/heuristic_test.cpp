@@ -1,136 +1,91 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "schedule/cuda_adaptations.h"
+#include "random_spec.h"
+#include "schedule/cuda_cost.h"
+#include "schedule/heuristics.h"
+
+#include "normjit/kernel_spec.h"
+#include "normjit/points.h"
 
 #include <algorithm>
-#include <cmath>
-#include <set>
+#include <array>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include <doctest/doctest.h>
 
 namespace normjit::schedule {
 
-namespace {
-
-/// Returns shapes on both sides of everything that the tables can distinguish.
-std::vector<CudaShape> all_shapes() {
-    std::set<int64_t> widths = {100000, 300000};
-    for (int64_t vectors = 1; vectors <= 1200; ++vectors) widths.insert(vectors);
-    for (const CudaFamily& family : cuda_families()) {
-        for (const CudaRow& row : family.rows) {
-            for (const int64_t blocks : {1, 2, 4, 8, 16}) {
-                for (const int64_t vectors : {row.vectors.from - 1, row.vectors.from, row.vectors.to}) {
-                    if (vectors < INT64_MAX)
-                        widths.insert({std::max<int64_t>(vectors * blocks, 1), vectors * blocks + 1});
-                }
-            }
-        }
-    }
-    std::vector<CudaShape> shapes;
-    for (const int64_t vectors : widths) {
-        for (int i = 0; i < 8; ++i) {
-            for (const int width : {1, 2, 4, 8}) {
-                for (const int most_cluster : {1, 8, 16}) {
-                    shapes.push_back({.cols = vectors * width,
-                                      .width = width,
-                                      .vectors = vectors,
-                                      .shifted = (i & 1) != 0,
-                                      .two_sums = (i & 2) != 0,
-                                      .wide_columns = (i & 4) != 0,
-                                      .most_cluster = most_cluster});
-                    for (int part = 2; part < width && !shapes.back().shifted; part *= 2) {
-                        shapes.push_back(shapes.back());
-                        shapes.back().load_divisor = part;
-                    }
-                }
-            }
-        }
-    }
-    return shapes;
+TEST_CASE("costs are the sums of the leaves that the numbers lead to") {
+    const std::string_view names[] = {"rows", "threads"};
+    const auto costs = CostTrees::parse("# made by hand\nrows threads\n0:1.5 1 1:8 20 30\n0.25\n", names);
+    REQUIRE(costs.ok());
+    const auto sum = [&](double rows, double threads) { return costs->sum(std::array{rows, threads}); };
+    CHECK(sum(1.5, 100) == 1.25);
+    CHECK(sum(1.6, 8) == 20.25);
+    CHECK(sum(1.6, 8.1) == 30.25);
 }
 
-/// True if some number is in both.
-bool meet(const Amount& a, const Amount& b) {
-    const double first = std::max(a.from, b.from);
-    const auto both = [&](double value) { return a.contains(value) && b.contains(value); };
-    return both(first) || both(std::nextafter(first, 1e308));
-}
-
-/// Returns the lines of a table that can apply to a launch, for any number of rows and bytes.
-std::vector<const CudaAdaptation*> lines_for(const CudaAdaptations& table, const CudaShape& shape) {
-    const CudaSchedule schedule = find_in_cuda_table(shape).schedule;
-    std::vector<const CudaAdaptation*> lines;
-    for (const CudaAdaptation& line : table.lines) {
-        const bool fits = line.vectors.contains(shape.vectors) && holds(line.sums, shape.two_sums);
-        if (fits && line.when.holds(shape, schedule)) lines.push_back(&line);
-    }
-    return lines;
-}
-
-}  // namespace
-
-TEST_CASE("each shape has exactly one row of the CUDA table, and each row a shape") {
-    std::set<const CudaRow*> reached;
-    for (const CudaShape& shape : all_shapes()) {
-        const CudaFound found = find_in_cuda_table(shape);
-        CAPTURE(shape.vectors);
-        CAPTURE(shape.two_sums);
-        CAPTURE(describe(*found.family, *found.row));
-        REQUIRE(std::ranges::count_if(found.family->rows,
-                                      [&](const CudaRow& row) { return found.family->has(row, shape); }) == 1);
-        REQUIRE(found.schedule.threads_per_row >= 1);
-        reached.insert(found.row);
-    }
-    for (const CudaFamily& family : cuda_families()) {
-        for (const CudaRow& row : family.rows) {
-            CAPTURE(describe(family, row));
-            CHECK(reached.contains(&row));
-        }
+TEST_CASE("a text that holds no costs is refused") {
+    const std::string_view names[] = {"rows", "threads"};
+    const auto refusal = [&](std::string_view text) {
+        return std::string(CostTrees::parse(text, names).status().message());
+    };
+    CHECK(refusal("") == "costs: there is no tree");
+    CHECK(refusal("rows threads\n") == "costs: there is no tree");
+    CHECK(refusal("threads rows\n1\n") == "costs: the numbers have other names");
+    for (const char* line :
+         {"0:1", "0:1 2", "0:1 2 3 4", "2:1 2 3", "-1:1 2 3", "0:x 2 3", "0: 2 3", "1  2", "one", "0:1:2 3 4"}) {
+        CAPTURE(line);
+        CHECK(refusal("rows threads\n" + std::string(line)).starts_with("costs: a line is no tree: "));
     }
 }
 
-TEST_CASE("at most one line of each table of adaptations applies to a launch") {
-    size_t compared = 0;
-    for (const CudaShape& shape : all_shapes()) {
-        for (const CudaAdaptations& table : cuda_adaptations()) {
-            const auto lines = lines_for(table, shape);
-            for (size_t i = 0; i < lines.size(); ++i) {
-                for (size_t j = i + 1; j < lines.size(); ++j, ++compared) {
-                    CAPTURE(table.what);
-                    CAPTURE(shape.vectors);
-                    CAPTURE(describe(table, *lines[i]));
-                    CAPTURE(describe(table, *lines[j]));
-                    REQUIRE(!(meet(lines[i]->rows, lines[j]->rows) && meet(lines[i]->mib, lines[j]->mib)));
-                }
-            }
+TEST_CASE("a GPU's heuristic takes the point of the problem, or the cheapest of the nearest ones") {
+    test::Random random(test::seed());
+    int64_t compared = 0;
+    for (int64_t i = 0; i < test::rounds(300); ++i) {
+        const Target target = test::random_target(random);
+        if (!target.is_cuda()) continue;
+        const Spec spec = kernel_spec(test::random_spec(random, {.max_cols = random.chance(50) ? 5000 : 200'000}));
+        if (spec.invariant) continue;
+        const auto all = cuda_schedules_of_points(spec, target, PointSet::shipped(), 8);
+        if (all.size() < 2) continue;
+        std::vector<std::string> reasons;
+        const Schedule chosen = heuristic(spec, target, PointSet::shipped(), &reasons);
+        const auto features = cuda_features(spec, OperandList(spec), target);
+        const auto cost = [&](const Schedule& each) { return cuda_cost(features, target.cuda, each); };
+        CAPTURE(to_text(spec));
+        CHECK(std::ranges::count(all, chosen) == 1);
+        if (reasons.size() == 1) {
+            CHECK(chosen == all.front());
+            continue;
         }
+        ++compared;
+        CHECK(cost(chosen) == cost(*std::ranges::min_element(all, {}, cost)));
     }
     CHECK(compared > 0);
 }
 
-TEST_CASE("exactly one line says when pacing pays") {
-    for (int64_t vectors = 1; vectors <= 2000; ++vectors) {
-        for (const bool two_sums : {false, true}) {
-            for (const bool several_rows : {false, true}) {
-                CAPTURE(vectors);
-                REQUIRE(std::ranges::count_if(cuda_pacing(), [&](const CudaPacing& line) {
-                            return line.vectors.contains(vectors) && holds(line.sums, two_sums) &&
-                                   line.several_rows == several_rows;
-                        }) == 1);
-            }
-        }
-    }
+TEST_CASE("without points, rows are held by the fewest blocks that can") {
+    const auto chosen = [](const char* spec, const char* target) {
+        return std::get<CudaSchedule>(heuristic(*parse_spec(spec), *parse_target(target), PointSet()).device);
+    };
+    const char *h100 = "sm_90 sms=132 shared=232448 l2=52428800", *a100 = "sm_80 sms=108 shared=166912 l2=41943040";
+    CHECK(chosen("layernorm rows=4096 cols=1024 x=bf16", h100).cluster == 1);
+    CHECK(chosen("layernorm rows=4096 cols=131072 x=bf16", h100).cluster > 1);
+    CHECK(chosen("layernorm rows=4096 cols=1024 x=bf16", a100).form == CudaForm::rows);
+    CHECK(chosen("layernorm rows=4096 cols=1000000 x=f32", a100).form == CudaForm::two_pass);
 }
 
-TEST_CASE("the heuristic reports the lines that decided") {
+TEST_CASE("the heuristic reports what decided") {
     const auto reasons = [](const char* spec, const char* target) {
         return heuristic_reasons(*parse_spec(spec), *parse_target(target));
     };
-    const auto wide = reasons("layernorm rows=8192 cols=4096 x=f16", "sm_90 sms=132 l2=57000000");
-    REQUIRE(wide.size() == 3);
-    CHECK(wide[0].starts_with("rows that fit a block: 481 to 512 vectors of a row; measured: 4096: 0.970 / 0.980"));
-    CHECK(wide[1].starts_with("fewer partials: 448 to 704 vectors of a row, more than 64 MiB, at most 300 MiB, two "));
-    CHECK(wide[2].starts_with("pace=0: less than 380 MiB"));
+    const auto gpu = reasons("layernorm rows=8191 cols=4096 x=f16", "sm_90 sms=132 l2=57000000");
+    REQUIRE(gpu.size() == 2);
+    CHECK(gpu[0].starts_with("point of "));
+    CHECK(gpu[1].starts_with("the best of 8 schedules of points: predicted to take 1."));
     const char* cpu = "x86-64-avx512 cores=16 l1=49152 l2=2097152 l3=314572800";
     const auto teams = reasons("layernorm rows=512 cols=65536", cpu);
     REQUIRE(teams.size() == 3);

@@ -79,7 +79,7 @@ TEST_CASE("what is wrong with a file of points has its line") {
     CHECK(error("device A\x01\n").starts_with("line 1: device A"));
 }
 
-TEST_CASE("a problem without column sums takes the schedule of the nearest point, scaled, on every GPU") {
+TEST_CASE("a problem takes the schedule of the nearest point, scaled, on every GPU") {
     const PointSet points = of(made);
     const auto on = [&](const char* target, const std::string& spec) {
         return heuristic(*parse_spec(spec), *parse_target(target), points);
@@ -96,40 +96,20 @@ TEST_CASE("a problem without column sums takes the schedule of the nearest point
     CHECK(on("sm_80 sms=100", "rmsnorm pass=forward rows=2048 cols=4096 x=bf16").device == measured.device);
     CHECK(on(here, "rmsnorm pass=forward rows=5 cols=4096 x=bf16 invariant=1").device ==
           on(here, "rmsnorm pass=forward rows=50000 cols=4096 x=bf16 invariant=1").device);
+    const Schedule of_sums = parse_points(made)->points[0].schedule;
+    CHECK(on(here, "rmsnorm rows=64 cols=512") == of_sums);
+    CHECK(on(here, "rmsnorm rows=50 cols=500").device == of_sums.device);
+    CHECK(on("sm_80 sms=100", "rmsnorm rows=64 cols=512").device == of_sums.device);
 }
 
-TEST_CASE("a problem with column sums takes the schedule of a near point of its device") {
-    const PointSet points = of(made);
-    const auto takes_it = [&](const char* target, const char* spec) {
-        return heuristic(*parse_spec(spec), *parse_target(target), points) == parse_points(made)->points[0].schedule;
-    };
-    constexpr const char* here = "sm_90 sms=100 shared=232448 l2=30000000";
-    CHECK(takes_it(here, "rmsnorm rows=64 cols=512"));
-    CHECK(!takes_it(here, "rmsnorm rows=64 cols=700"));
-    CHECK(!takes_it(here, "rmsnorm rows=64 cols=512 invariant=1"));
-    for (const char* other :
-         {"sm_90 sms=132 shared=232448 l2=30000000", "sm_80 sms=100", "sm_90 sms=100 l2=60000000"}) {
-        CAPTURE(other);
-        CHECK(!takes_it(other, "rmsnorm rows=64 cols=512"));
+TEST_CASE("a measured problem takes its own point") {
+    for (const auto& source : PointSet::shipped().sources()) {
+        const PointFile file = *parse_points(source->text);
+        for (const Point& point : file.points) {
+            CAPTURE(to_text(point.spec));
+            CHECK(heuristic(point.spec, file.target, PointSet::shipped()) == point.schedule);
+        }
     }
-}
-
-TEST_CASE("with column sums a point counts only if it contradicts the tables") {
-    constexpr const char* here = "sm_90 sms=100 shared=232448 l2=30000000";
-    const Target target = *parse_target(here);
-    const auto of_tables = [&](const char* spec) { return heuristic(*parse_spec(spec), target, PointSet()); };
-    const auto with_point = [&](const char* spec, const Schedule& schedule) {
-        PointFile file = *parse_points(made);
-        file.points.clear();
-        file.points.push_back({*parse_spec("rmsnorm rows=64 cols=512"), schedule, 0.9, "2026-11-27"});
-        return heuristic(*parse_spec(spec), target, of(to_text(file)));
-    };
-    const char* near = "rmsnorm rows=60 cols=512";
-    const Schedule other = parse_points(made)->points[0].schedule;
-    REQUIRE(of_tables("rmsnorm rows=64 cols=512") != other);
-    CHECK(with_point(near, other).device == other.device);
-    CHECK(with_point(near, of_tables("rmsnorm rows=64 cols=512")) == of_tables(near));
-    CHECK(with_point("rmsnorm rows=90000 cols=512", other) == of_tables("rmsnorm rows=90000 cols=512"));
 }
 
 TEST_CASE("of two files about a problem the one added later counts") {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Refusals and reasons name keys that users can type: every word that looks like a key must be one.
 #include "random_spec.h"
-#include "schedule/cuda_adaptations.h"
-#include "schedule/cuda_table.h"
 
 #include "normjit/schedule.h"
 #include "normjit/spec.h"
@@ -92,13 +90,6 @@ TEST_CASE("the keys that reasons name exist") {
             INFO("reason: ", reason);
             for (const std::string& word : subjects(reason)) CHECK_MESSAGE(is_key(word), word);
         }
-    }
-    using namespace schedule;
-    for (const CudaFamily& family : cuda_families()) {
-        for (const CudaRow& row : family.rows) check_keys(describe(family, row));
-    }
-    for (const CudaAdaptations& table : cuda_adaptations()) {
-        for (const CudaAdaptation& line : table.lines) check_keys(describe(table, line));
     }
 }
 

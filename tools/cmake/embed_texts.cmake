@@ -35,12 +35,12 @@ file(WRITE ${OUTPUT} "// Generated.
 #pragma GCC diagnostic ignored \"-Woverlength-strings\"
 
 namespace ${NAMESPACE} {
-namespace {
-constexpr ${TYPE} table[] = {
-${body}};
-}  // namespace
 
-std::span<const ${TYPE}> ${FUNCTION}() { return table; }
+std::span<const ${TYPE}> ${FUNCTION}() {
+  static constexpr ${TYPE} table[] = {
+${body}};
+  return table;
+}
 
 }  // namespace ${NAMESPACE}
 ")

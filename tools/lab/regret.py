@@ -8,7 +8,7 @@
                                                                       to measure it with; the seed is today's date
     regret.py --draw shapes.txt --sample 60 --without a.txt b.txt     specs of a shapes file that others do not have
     regret.py records.jsonl --classes                                 shares of the ceiling and regret by size
-    regret.py records.jsonl --why build/tools/normjit/normjit         and the lines of the heuristic's tables to blame
+    regret.py records.jsonl --why build/tools/normjit/normjit         and the points to blame
 
 A problem whose heuristic was not beaten by more than the noise counts as 1. Two commands on a machine:
 

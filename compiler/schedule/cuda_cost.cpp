@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "schedule/cuda_cost.h"
+
+#include "plan/cuda.h"
+#include "schedule/heuristics.h"
+#include "support/divide.h"
+#include "support/lasting.h"
+#include "support/text.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <optional>
+
+namespace normjit::schedule {
+
+namespace {
+
+constexpr double most_moved = 1 << 30;  // bytes: of longer launches, the same schedules are the fastest
+
+double logarithm(double value) { return std::log2(std::max(value, 1e-4)); }
+
+/// What a schedule makes of a problem's rows.
+struct Division {
+    Division(const CudaFeatures& p, const CudaTarget& target, const Schedule& schedule, const CudaSchedule& s) {
+        const bool has_teams = s.form == CudaForm::rows;
+        const double row_moved = static_cast<double>(p.cols) * p.element_bytes * (p.matrices_read + p.matrices_written);
+        rows = std::min(p.rows_of_processor * target.sm_count, std::max(most_moved / row_moved, 1.0));
+        const int64_t of_block = divide_up(plan::vectors_of_row(p.cols, s.vector_width), s.cluster);
+        steps = has_teams ? divide_up(of_block, s.threads_per_row) : 1;
+        if (has_teams) idle = static_cast<double>(steps * s.threads_per_row) / static_cast<double>(of_block) - 1;
+        const double groups = static_cast<double>(schedule.row_groups);
+        is_lone = schedule.row_groups == 1;
+        turns = rows / s.rows_per_block / groups;
+        waiting = std::ceil(turns) / std::max(turns, 1e-9) - 1;
+        blocks = groups * s.cluster / target.sm_count;
+        active = std::min<double>(blocks, s.blocks_per_sm);
+        threads = active * s.threads_per_row * s.rows_per_block;
+        const double row_bytes = static_cast<double>(steps) * s.vector_width * p.element_bytes * p.matrices_read;
+        const bool is_staged = s.staging != CudaStaging::registers;
+        in_flight = threads * row_bytes * s.pipeline_depth;
+        shared = is_staged ? row_bytes * s.pipeline_depth * s.threads_per_row * s.rows_per_block : 0;
+        double words = p.sums * static_cast<double>(steps) * s.vector_width;
+        if (s.row_memory == CudaMemory::registers) words += row_bytes / 4 * (is_staged ? 1 : s.pipeline_depth);
+        if (s.column_memory == CudaMemory::registers)
+            words += static_cast<double>(steps) * s.vector_width * p.column_bytes / 4;
+        registers = words;
+        moved = rows * row_moved;
+        partials = groups * static_cast<double>(p.cols) * 4 * p.sums;
+    }
+
+    double rows = 0;       ///< of all slices
+    int64_t steps = 1;     ///< vectors of a thread in a row
+    double idle = 0;       ///< lanes without a vector, as a fraction of the vectors
+    bool is_lone = false;  ///< there is one row group, and no final reduce
+    double turns = 0;      ///< of a row group
+    double waiting = 0;    ///< the part of the last turn in which some groups have no row, in turns
+    double blocks = 0;     ///< of a multiprocessor, in all
+    double active = 0;     ///< of a multiprocessor, at once
+    double threads = 0;    ///< of a multiprocessor, at once
+    double in_flight = 0;  ///< bytes of a multiprocessor
+    double shared = 0;     ///< bytes of a block's stages
+    double registers = 0;  ///< words of data in a thread
+    double moved = 0;      ///< bytes
+    double partials = 0;   ///< bytes
+};
+
+struct Number {
+    std::string_view name;
+    double (*of)(const CudaFeatures&, const CudaTarget&, const CudaSchedule&, const Division&);
+};
+using P = const CudaFeatures&;
+using T = const CudaTarget&;
+using S = const CudaSchedule&;
+using D = const Division&;
+
+constexpr std::array numbers_of_cost = std::to_array<Number>({
+    {"cols", [](P p, T, S, D) { return logarithm(static_cast<double>(p.cols)); }},
+    {"rows_of_processor", [](P, T t, S, D d) { return logarithm(d.rows / t.sm_count); }},
+    {"slice_rows", [](P p, T, S, D) { return logarithm(static_cast<double>(p.slice_rows) + 1); }},
+    {"has_slices", [](P p, T, S, D) { return p.has_slices ? 1.0 : 0.0; }},
+    {"element_bytes", [](P p, T, S, D) { return double(p.element_bytes); }},
+    {"alignment", [](P p, T, S, D) { return double(p.alignment); }},
+    {"matrices_read", [](P p, T, S, D) { return double(p.matrices_read); }},
+    {"matrices_written", [](P p, T, S, D) { return double(p.matrices_written); }},
+    {"columns_read", [](P p, T, S, D) { return double(p.columns_read); }},
+    {"column_bytes", [](P p, T, S, D) { return double(p.column_bytes); }},
+    {"sums", [](P p, T, S, D) { return double(p.sums); }},
+    {"reduces", [](P p, T, S, D) { return p.reduces ? 1.0 : 0.0; }},
+    {"sweeps", [](P p, T, S, D) { return double(p.work.sweeps); }},
+    {"functions", [](P p, T, S, D) { return double(p.work.functions); }},
+    {"group_maxima", [](P p, T, S, D) { return double(p.work.group_maxima); }},
+    {"form", [](P, T, S s, D) { return double(static_cast<int>(s.form)); }},
+    {"staging", [](P, T, S s, D) { return double(static_cast<int>(s.staging)); }},
+    {"row_memory", [](P, T, S s, D) { return double(static_cast<int>(s.row_memory)); }},
+    {"column_memory", [](P, T, S s, D) { return double(static_cast<int>(s.column_memory)); }},
+    {"threads_per_row", [](P, T, S s, D) { return logarithm(s.threads_per_row); }},
+    {"rows_per_block", [](P, T, S s, D) { return logarithm(s.rows_per_block); }},
+    {"rows_per_team", [](P, T, S s, D) { return double(s.rows_per_team); }},
+    {"cluster", [](P, T, S s, D) { return logarithm(s.cluster); }},
+    {"blocks_per_sm", [](P, T, S s, D) { return double(s.blocks_per_sm); }},
+    {"pipeline_depth", [](P, T, S s, D) { return double(s.pipeline_depth); }},
+    {"pace", [](P, T, S s, D) { return double(s.pace); }},
+    {"pace_slack", [](P, T, S s, D) { return double(s.pace_slack); }},
+    {"block_threads", [](P, T, S s, D) { return logarithm(s.threads_per_row * s.rows_per_block); }},
+    {"vector_bytes", [](P p, T, S s, D) { return double(s.vector_width * p.element_bytes); }},
+    {"shift", [](P p, T, S s, D) { return double(s.vector_width) / p.alignment; }},
+    {"vectors", [](P p, T, S s, D) { return logarithm(double(plan::vectors_of_row(p.cols, s.vector_width))); }},
+    {"steps", [](P, T, S, D d) { return double(d.steps); }},
+    {"idle", [](P, T, S, D d) { return d.idle; }},
+    {"lone", [](P, T, S, D d) { return d.is_lone ? 1.0 : 0.0; }},
+    {"turns", [](P, T, S, D d) { return logarithm(d.turns); }},
+    {"waiting", [](P, T, S, D d) { return d.waiting; }},
+    {"blocks", [](P, T, S, D d) { return logarithm(d.blocks); }},
+    {"active", [](P, T, S, D d) { return d.active; }},
+    {"threads", [](P, T, S, D d) { return logarithm(d.threads); }},
+    {"in_flight", [](P, T, S, D d) { return logarithm(d.in_flight); }},
+    {"shared", [](P, T t, S, D d) { return d.shared / static_cast<double>(t.shared_bytes); }},
+    {"registers", [](P, T, S, D d) { return d.registers; }},
+    {"moved", [](P, T, S, D d) { return logarithm(d.moved); }},
+    {"of_l2", [](P, T t, S, D d) { return logarithm(d.moved / static_cast<double>(t.l2_bytes)); }},
+    {"partials", [](P, T, S, D d) { return logarithm(d.partials / d.moved); }},
+});
+
+const CostTrees& trees() {
+    static const CostTrees& costs = lasting(*CostTrees::parse(shipped_costs().front().text, cuda_cost_names()));
+    return costs;
+}
+
+std::optional<double> read_number(std::string_view word) {
+    double value = 0;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+    if (error != std::errc() || end != word.data() + word.size()) return std::nullopt;
+    return value;
+}
+
+}  // namespace
+
+std::span<const std::string_view> cuda_cost_names() {
+    static constexpr auto names = [] {
+        std::array<std::string_view, numbers_of_cost.size()> all;
+        std::ranges::transform(numbers_of_cost, all.begin(), &Number::name);
+        return all;
+    }();
+    return names;
+}
+
+std::vector<double> cuda_cost_numbers(const CudaFeatures& problem, const CudaTarget& target, const Schedule& schedule) {
+    const auto& s = std::get<CudaSchedule>(schedule.device);
+    const Division division(problem, target, schedule, s);
+    std::vector<double> numbers;
+    for (const Number& each : numbers_of_cost) numbers.push_back(each.of(problem, target, s, division));
+    return numbers;
+}
+
+double cuda_cost(const CudaFeatures& problem, const CudaTarget& target, const Schedule& schedule) {
+    return trees().sum(cuda_cost_numbers(problem, target, schedule));
+}
+
+Expected<CostTrees> CostTrees::parse(std::string_view text, std::span<const std::string_view> names) {
+    CostTrees costs;
+    bool has_names = false;
+    for (const std::string_view line : text::split(text, '\n')) {
+        if (line.empty() || line.starts_with('#')) continue;
+        const std::vector<std::string_view> all = text::split(line, ' ');
+        if (!has_names) {
+            if (!std::ranges::equal(all, names)) return invalid_argument("costs: the numbers have other names");
+            has_names = true;
+            continue;
+        }
+        std::span<const std::string_view> words = all;
+        costs.roots_.push_back(costs.nodes_.size());
+        if (!costs.read_tree(words, names.size()) || !words.empty())
+            return invalid_argument("costs: a line is no tree: " + text::shown(line));
+    }
+    if (costs.roots_.empty()) return invalid_argument("costs: there is no tree");
+    return costs;
+}
+
+bool CostTrees::read_tree(std::span<const std::string_view>& words, size_t numbers) {
+    if (words.empty()) return false;
+    const std::string_view word = words.front();
+    words = words.subspan(1);
+    const size_t colon = word.find(':');
+    const auto value = read_number(colon == word.npos ? word : word.substr(colon + 1));
+    if (!value) return false;
+    const size_t at = nodes_.size();
+    nodes_.push_back({-1, *value});
+    if (colon == word.npos) return true;
+    const auto number = read_number(word.substr(0, colon));
+    if (!number || !(*number >= 0 && *number < static_cast<double>(numbers))) return false;
+    nodes_[at].number = static_cast<int>(*number);
+    if (!read_tree(words, numbers)) return false;
+    nodes_[at].otherwise = nodes_.size();
+    return read_tree(words, numbers);
+}
+
+double CostTrees::sum(std::span<const double> numbers) const {
+    double sum = 0;
+    for (size_t at : roots_) {
+        while (nodes_[at].number >= 0) {
+            const Node& node = nodes_[at];
+            at = numbers[static_cast<size_t>(node.number)] <= node.value ? at + 1 : node.otherwise;
+        }
+        sum += nodes_[at].value;
+    }
+    return sum;
+}
+
+}  // namespace normjit::schedule

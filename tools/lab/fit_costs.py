@@ -1,0 +1,76 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Fits the trees with which the heuristic compares CUDA schedules to all times in results/points (needs LightGBM).
+
+    cmake --build build --target normjit_candidates
+    tools/lab/fit_costs.py build/tools/lab/normjit_candidates          writes compiler/schedule/costs/cuda.txt
+    tools/lab/fit_costs.py ... --without h200_fresh_2 -o costs.txt     leaves records out, to be judged by them
+
+A tree's answer is the logarithm of a schedule's time over that of the fastest schedule that was timed for the problem.
+Each problem counts the same, and all schedules that take much longer than the fastest count as equally slow: the heuristic
+only has to tell the best ones apart. Fitting the same records again gives the same text."""
+import argparse
+import lzma
+import math
+import pathlib
+import subprocess
+import tempfile
+
+import lightgbm
+import numpy
+
+HERE = pathlib.Path(__file__).resolve().parent
+RECORDS, COSTS = HERE / "results" / "points", HERE.parents[1] / "compiler" / "schedule" / "costs" / "cuda.txt"
+SLOW = 0.3  # a logarithm of a ratio, from which on schedules are equally slow
+SETTINGS = {"objective": "regression", "num_leaves": 63, "learning_rate": 0.1, "min_child_samples": 20, "subsample": 0.8,
+            "subsample_freq": 1, "colsample_bytree": 0.5, "seed": 1, "deterministic": True, "force_row_wise": True,
+            "num_threads": 2, "verbose": -1}
+TREES = 200
+
+
+def candidates(program, files):
+    """Returns the names of the numbers, the numbers of each timed schedule, its target and its weight."""
+    text = subprocess.run([program, *files], check=True, capture_output=True, text=True).stdout
+    names, *lines = (line.split("\t") for line in text.splitlines())
+    problems = [line[0] for line in lines]
+    counts = {problem: problems.count(problem) for problem in set(problems)}
+    target = [min(math.log(max(float(line[2]), 1)), SLOW) for line in lines]
+    return (names[3:], numpy.array([[float(each) for each in line[3:]] for line in lines]), numpy.array(target),
+            numpy.array([1 / counts[problem] for problem in problems]))
+
+
+def words_of(node):
+    """Yields a tree's words in prefix order."""
+    if "leaf_value" in node:
+        yield f"{node['leaf_value']:.5f}"
+        return
+    assert node["decision_type"] == "<="
+    yield f"{node['split_feature']}:{node['threshold']:.6g}"
+    yield from words_of(node["left_child"])
+    yield from words_of(node["right_child"])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("program", help="normjit_candidates")
+    parser.add_argument("--without", nargs="*", default=[], metavar="NAME", help="records to leave out")
+    parser.add_argument("-o", "--output", type=pathlib.Path, default=COSTS)
+    options = parser.parse_args()
+    packed = [path for path in sorted(RECORDS.glob("h*.jsonl.xz")) if path.name.removesuffix(".jsonl.xz") not in options.without]
+    with tempfile.TemporaryDirectory() as folder:
+        for path in packed:
+            for name in (path, path.with_name(path.name.replace(".jsonl.xz", ".progress.xz"))):
+                if name.exists():
+                    to = path.name.removesuffix(".xz") + (".progress" if "progress" in name.name else "")
+                    (pathlib.Path(folder) / to).write_bytes(lzma.decompress(name.read_bytes()))
+        names, numbers, target, weights = candidates(options.program, [f"{folder}/{path.name.removesuffix('.xz')}" for path in packed])
+    trees = lightgbm.train(SETTINGS, lightgbm.Dataset(numbers, target, weight=weights), TREES).dump_model()["tree_info"]
+    header = (f"# How much longer a CUDA schedule takes than a problem's fastest, as decision trees: schedule/cuda_cost.h.\n"
+              f"# Written by tools/lab/fit_costs.py from {len(target)} schedules of {len(set(zip(*numbers.T[:2])))} sizes, LightGBM "
+              f"{lightgbm.__version__}.\n")
+    lines = [" ".join(words_of(tree["tree_structure"])) for tree in trees]
+    options.output.write_text(header + " ".join(names) + "\n" + "\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()
