@@ -32,6 +32,10 @@ struct Division {
         if (has_teams) idle = static_cast<double>(steps * s.threads_per_row) / static_cast<double>(of_block) - 1;
         const double groups = static_cast<double>(schedule.row_groups);
         is_lone = schedule.row_groups == 1;
+        if (p.slice_rows > 0) {
+            const auto of_slice = static_cast<double>(round_up(p.slice_rows, int64_t{s.rows_per_block}));
+            idle_teams = of_slice / static_cast<double>(p.slice_rows) - 1;
+        }
         turns = rows / s.rows_per_block / groups;
         waiting = std::ceil(turns) / std::max(turns, 1e-9) - 1;
         blocks = groups * s.cluster / target.sm_count;
@@ -50,20 +54,21 @@ struct Division {
         partials = groups * static_cast<double>(p.cols) * 4 * p.sums;
     }
 
-    double rows = 0;       ///< of all slices
-    int64_t steps = 1;     ///< vectors of a thread in a row
-    double idle = 0;       ///< lanes without a vector, as a fraction of the vectors
-    bool is_lone = false;  ///< there is one row group, and no final reduce
-    double turns = 0;      ///< of a row group
-    double waiting = 0;    ///< the part of the last turn in which some groups have no row, in turns
-    double blocks = 0;     ///< of a multiprocessor, in all
-    double active = 0;     ///< of a multiprocessor, at once
-    double threads = 0;    ///< of a multiprocessor, at once
-    double in_flight = 0;  ///< bytes of a multiprocessor
-    double shared = 0;     ///< bytes of a block's stages
-    double registers = 0;  ///< words of data in a thread
-    double moved = 0;      ///< bytes
-    double partials = 0;   ///< bytes
+    double rows = 0;        ///< of all slices
+    int64_t steps = 1;      ///< vectors of a thread in a row
+    double idle = 0;        ///< lanes without a vector, as a fraction of the vectors
+    double idle_teams = 0;  ///< teams without a row in a slice's last turn, as a fraction of its rows
+    bool is_lone = false;   ///< there is one row group, and no final reduce
+    double turns = 0;       ///< of a row group
+    double waiting = 0;     ///< the part of the last turn in which some groups have no row, in turns
+    double blocks = 0;      ///< of a multiprocessor, in all
+    double active = 0;      ///< of a multiprocessor, at once
+    double threads = 0;     ///< of a multiprocessor, at once
+    double in_flight = 0;   ///< bytes of a multiprocessor
+    double shared = 0;      ///< bytes of a block's stages
+    double registers = 0;   ///< words of data in a thread
+    double moved = 0;       ///< bytes
+    double partials = 0;    ///< bytes
 };
 
 struct Number {
@@ -109,6 +114,7 @@ constexpr std::array numbers_of_cost = std::to_array<Number>({
     {"vectors", [](P p, T, S s, D) { return logarithm(double(plan::vectors_of_row(p.cols, s.vector_width))); }},
     {"steps", [](P, T, S, D d) { return double(d.steps); }},
     {"idle", [](P, T, S, D d) { return d.idle; }},
+    {"idle_teams", [](P, T, S, D d) { return d.idle_teams; }},
     {"lone", [](P, T, S, D d) { return d.is_lone ? 1.0 : 0.0; }},
     {"turns", [](P, T, S, D d) { return logarithm(d.turns); }},
     {"waiting", [](P, T, S, D d) { return d.waiting; }},

@@ -139,11 +139,7 @@ class Scaling {
             }
         }
         use_possible_staging(s, features_, target_);
-        if (!features_.reduces) s.pace = 0;
-        const int64_t groups = row_groups(near, s);
-        if (groups == 1) s.pace = 0;
-        if (s.pace == 0) s.pace_slack = 1;
-        return {.row_groups = groups, .device = s};
+        return {.row_groups = row_groups(near, s), .device = s};
     }
 
     bool is_of_this_problem(const Near& near) const {
@@ -226,6 +222,7 @@ std::vector<CudaFromPoint> find_in_points(const PointSet& points, const CudaFit&
             if (!fit.make_comfortable(s)) continue;
             schedule.row_groups = std::min(schedule.row_groups, cuda_row_groups(spec, target, s));
         }
+        if (!features.reduces || schedule.row_groups == 1) s.pace = 0, s.pace_slack = 1;
         const auto same = std::ranges::find(found, schedule, &Found::schedule);
         if (same != found.end() && same->cost <= cost) continue;
         if (same != found.end()) found.erase(same);

@@ -123,10 +123,11 @@ TEST_CASE("of two files about a problem the one added later counts") {
 }
 
 TEST_CASE("the reasons name the point") {
-    const auto reasons = heuristic_reasons(*parse_spec("layernorm pass=forward rows=1055 cols=64"),
-                                           *parse_target("sm_90 sms=132 shared=232448 l2=52428800"));
+    const PointFile file = *parse_points(PointSet::shipped().sources().front()->text);
+    const Spec& spec = file.points.front().spec;
+    const auto reasons = heuristic_reasons(spec, file.target);
     REQUIRE(reasons.size() == 1);
-    CHECK(reasons[0] == "point of h100.txt, distance 0.00: layernorm pass=forward rows=1055 cols=64");
+    CHECK(reasons[0] == "point of h100.txt, distance 0.00: " + to_text(spec));
 }
 
 TEST_CASE("a layer's sweeps are counted as its plan has them, and a formula by what it computes") {

@@ -204,7 +204,7 @@ TEST_CASE("neighbours of neighbours stay legal for random problems") {
     }
 }
 
-TEST_CASE("relatives come from other lines of the tables, and are in the space") {
+TEST_CASE("relatives are schedules of similar problems, and in the space") {
     const Target target = target_of("sm_90 sms=132 shared=232448");
     for (const char* text : {"layernorm rows=2048 cols=3001 x=bf16", "rmsnorm rows=4 cols=12345 x=f16",
                              "layernorm rows=100000 cols=320 x=bf16", "rmsnorm rows=300 cols=9216 out=dx"}) {
@@ -212,7 +212,7 @@ TEST_CASE("relatives come from other lines of the tables, and are in the space")
         const Spec spec = spec_of(text);
         const ScheduleSpace space(spec, target);
         const std::vector<Schedule> relatives = space.relatives();
-        CHECK(relatives.size() >= 4);
+        CHECK(relatives.size() >= 2);
         std::set<std::string> different = {to_text(space.start())};
         size_t far = 0;
         for (const Schedule& each : relatives) {
