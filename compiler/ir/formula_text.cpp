@@ -187,7 +187,8 @@ class FormulaParser final : SignatureParser {
         return value;
     }
 
-    /// Writes a ^ b: as a product if b is whole, as a product of roots if 2 * b is whole, else as an exponential.
+    /// Writes a ^ b: as a product if b is whole, as a product of roots if 2 * b is whole. Else the rest beyond the whole
+    /// part of b is an exponential, so that the gradient of a ^ 1.7 has no division by a, which may be 0.
     Expected<ValueId> raised(const Token& at, ValueId a, ValueId b) {
         const auto exponent = number_of(b);
         if (!exponent)
@@ -204,9 +205,14 @@ class FormulaParser final : SignatureParser {
                                             largest_exponent));
         }
         if (size * 2 != std::floor(size * 2)) {
+            const double whole = std::max(std::floor(*exponent), 0.0);
+            NORMJIT_TRY(const ValueId rest, whole > 0 ? number(*exponent - whole) : Expected<ValueId>(b));
             NORMJIT_TRY(const ValueId logarithm, apply_to("log", a));
-            NORMJIT_TRY(const ValueId argument, apply_to("*", logarithm, b));
-            return apply_to("exp", argument);
+            NORMJIT_TRY(const ValueId argument, apply_to("*", logarithm, rest));
+            NORMJIT_TRY(const ValueId power, apply_to("exp", argument));
+            if (whole == 0) return power;
+            NORMJIT_TRY(const ValueId product, product_of(at, a, static_cast<int>(whole)));
+            return apply_to("*", product, power);
         }
         NORMJIT_TRY(const ValueId one, number(1));
         if (size == 0) return apply_to("like", one, a);
@@ -282,7 +288,8 @@ class FormulaParser final : SignatureParser {
     double columns() const { return static_cast<double>(function_.cols); }
 
     Status check_operation(const Token& notation, ValueId a, ValueId b) const {
-        constexpr std::string_view reductions[] = {"row_mean", "row_sum", "row_max", "row_min", "col_sum", "max_abs"};
+        constexpr std::string_view reductions[] = {"row_mean", "row_sum", "row_norm", "row_max",
+                                                   "row_min",  "col_sum", "max_abs"};
         const bool reduces = std::ranges::find(reductions, notation.text) != std::end(reductions);
         const bool is_of_columns =
             notation.text == info(Op::partner).notation || notation.text == info(Op::neighbour).notation;
@@ -295,7 +302,8 @@ class FormulaParser final : SignatureParser {
         }
         if (reduces && function_[a].shape != Shape::matrix)
             return error_at(notation,
-                            fmt::format("{} of {}; must be of [M,N]", notation.text, text(function_[a].shape)));
+                            fmt::format("{} of {}; must be of [M,N]{}", notation.text, text(function_[a].shape),
+                                        function_[a].shape == Shape::cols ? ", such as like(a, x)" : ""));
         return {};
     }
 

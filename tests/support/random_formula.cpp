@@ -137,7 +137,7 @@ class FormulaText {
                 return fmt::format("pow(abs({}) + 0.5, {})", a,
                                    random_.pick({"0.5", "-0.5", "1.5", "0.3", "-1.7", "1"}));
             case 5:
-                return fmt::format("{} - row_min({})", a, b);
+                return fmt::format("{} - {}({})", a, random_.pick({"row_min", "row_norm"}), b);
             default:
                 return fmt::format("{}(abs({}) + 0.5) ^ {} * 0.25", random_.pick({"", "-"}), a,
                                    random_.pick({"2", "3", "-1", "-2", "(2 - 2)", "2.5", "(1 / 3)"}));

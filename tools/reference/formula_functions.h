@@ -59,6 +59,8 @@ constexpr Function<Real> functions[] = {
          return x * sigmoid(u) * sigmoid(-u) * u;
      }},
     {"sqrt", [](Real x) { return std::sqrt(x); }, [](Real x) { return 1 / (2 * std::sqrt(x)); }},
+    {"sqrt_or_zero", [](Real x) { return std::sqrt(x); },
+     [](Real x) { return x == 0 ? Real(0) : 1 / (2 * std::sqrt(x)); }},
     {"rsqrt", [](Real x) { return 1 / std::sqrt(x); }, [](Real x) { return -1 / (2 * x * std::sqrt(x)); }},
     {"relu", [](Real x) { return x < 0 ? Real(0) : x; }, [](Real x) { return x > 0 ? Real(1) : Real(0); }},
     {"abs", [](Real x) { return std::fabs(x); }, [](Real x) { return x > 0   ? Real(1)

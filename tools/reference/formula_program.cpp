@@ -202,6 +202,10 @@ class TextReader {
             return combine("*", number(-1), call_of("row_max", {combine("*", number(-1), operands[0])}));
         if (name == "row_sum")
             return combine("*", call_of("row_mean", operands), number(static_cast<double>(spec_.cols)));
+        if (name == "row_norm") {
+            const int squares = call_of("row_mean", {combine("*", operands[0], operands[0])});
+            return call_of("sqrt_or_zero", {combine("*", squares, number(static_cast<double>(spec_.cols)))});
+        }
         return call_of(name, operands);
     }
     int call_of(const std::string& name, const std::vector<int>& operands) {

@@ -47,6 +47,10 @@ def _quotient(a: Any, b: Any) -> Any:
     return math.nan if a == 0 or math.isnan(a) else math.copysign(math.inf, a) * math.copysign(1.0, b)
 
 
+def _sqrt_or_zero(a: torch.Tensor) -> torch.Tensor:
+    return torch.where(a == 0, 0.0, torch.sqrt(torch.where(a == 0, 1.0, a)))
+
+
 def _rounded(dtype: torch.dtype) -> Callable[[torch.Tensor], torch.Tensor]:
     return lambda a: a.to(dtype).to(a.dtype)
 
@@ -65,6 +69,7 @@ FUNCTIONS: dict[str, Callable[..., torch.Tensor]] = {
     "row_sum": lambda a: a.sum(-1, keepdim=True), "row_max": lambda a: a.amax(-1, keepdim=True), "detach": torch.detach,
     "row_min": lambda a: a.amin(-1, keepdim=True), "relu": torch.relu, "square": torch.square, "pow": torch.pow,
     "clamp": lambda a, low, high: torch.minimum(torch.maximum(a, low), high), "max_abs": lambda a: a.abs().amax() if a.numel() else a.sum(),
+    "sqrt_or_zero": _sqrt_or_zero, "row_norm": lambda a: _sqrt_or_zero((a * a).sum(-1, keepdim=True)),
     "where": lambda c, a, b: torch.where(torch.isnan(c), math.nan, torch.where(c > 0, a, b)),
 }
 NUMBERS = {"group_max": 1, "pow": 1}  # how many of the last operands are numbers
