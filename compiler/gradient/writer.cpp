@@ -110,11 +110,21 @@ Expr Writer::write_term(const Term& term) {
     if (divisor.powers.empty()) return multiply(dividend);
     const bool is_row_divisor = std::ranges::all_of(divisor.powers, [&](const auto& p) { return is_of_row(p.first); });
     if (!is_row_divisor) return multiply(dividend) / multiply(divisor);
-    // Takes one division per row and one multiplication per element.
+    // Takes divisions per row and one multiplication per element.
     Term elements, row{.coefficient = term.coefficient};
     for (const auto& [id, power] : dividend.powers) (is_of_row(id) ? row : elements).powers[id] = power;
-    const Expr factor = multiply(row) / multiply(divisor);
+    const Expr factor = divide(multiply(row), divisor);
     return elements.powers.empty() ? factor : multiply(elements) * factor;
+}
+
+/// Divides by one factor after the other: the square of a row's size may be out of range where the quotient is not.
+Expr Writer::divide(Expr dividend, const Term& divisor) {
+    if (factors(divisor) == 1) return dividend / multiply(divisor);
+    for (const auto& [id, power] : divisor.powers) {
+        const Expr inverse = builder_.constant(1) / expr(id);
+        for (int i = 0; i < power; ++i) dividend = dividend * inverse;
+    }
+    return dividend;
 }
 
 /// Multiplies all factors of the product. The number is multiplied with the row's factors, if there are any.

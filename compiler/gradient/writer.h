@@ -32,6 +32,7 @@ class Writer {
     ir::Expr write_terms(const Sum& sum);
     ir::Expr write_term(const Term& term);
     ir::Expr multiply(const Term& product);
+    ir::Expr divide(ir::Expr dividend, const Term& divisor);
     /// Returns the first matrix; every forward pass has one.
     ir::Expr any_matrix();
     Expected<Term> mean_of(const Sum& elements);
