@@ -90,7 +90,8 @@ Status SignatureParser::check_name(const Token& name) const {
     if (find_op(name.text) || name.text == all_columns || is_special_number(name.text))
         return error_at(name, fmt::format("'{}' has a meaning in formulas", name.text));
     if (std::ranges::find(reserved_, name.text) != reserved_.end())
-        return error_at(name, fmt::format("'{}' is a key of specs", name.text));
+        return error_at(name, fmt::format("'{}' is a key of specs; another name is needed, and none of {}", name.text,
+                                          text::join(reserved_)));
     return {};
 }
 

@@ -40,9 +40,12 @@ TEST_CASE("a formula that is wrong gets its place and what is allowed") {
         {"norm f(x[M,N]) -> y[M,N] { y = sqr(x, 1) } cols=8",
          "spec: formula: line 1, column 32: unknown operation 'sqr'; allowed: abs clamp col_sum compare detach "
          "div_or_zero erf exp gelu gelu_tanh group_max like log max max_abs min neighbour partner pow relu round_bf16 "
-         "round_e8m0 round_f16 row_max row_mean row_min row_sum rsqrt sigmoid silu softplus sqrt square tanh where; "
-         "did "
-         "you mean 'sqrt'?"},
+         "round_e8m0 round_f16 row_max row_mean row_min row_norm row_sum rsqrt sigmoid silu softplus sqrt sqrt_or_zero "
+         "square tanh where; did you mean 'sqrt'?"},
+        {"norm f(x[M,N], w[N]) -> y[M,N] { y = x / row_norm(w) } cols=8",
+         "spec: formula: line 1, column 42: row_norm of [N]; must be of [M,N], such as like(a, x)"},
+        {"norm f(x[M,N]) -> out[M,N] { out = x } cols=8",
+         "spec: formula: line 1, column 19: 'out' is a key of specs; another name is needed, and none of "},
         {"norm f(x[M,N]) -> y[M,N] { y = ldexp(x, 2) } cols=8",
          "spec: formula: line 1, column 32: unknown operation 'ldexp'; allowed: abs"},
         {"norm f(x[M,N]) -> y[M,N] { y = x % 2 } cols=8",
@@ -346,6 +349,8 @@ TEST_CASE("powers, and functions that are written with others") {
     CHECK(with_number("x ^ 0.5") == "y = sqrt(x)" + rest);
     CHECK(with_number("x ^ -(1 / 2)") == "y = rsqrt(x)" + rest);
     CHECK(with_number("x ^ 0.3") == "y = exp(log(x) * 0.3)" + rest);
+    CHECK(with_number("x ^ 2.25") == "y = x * x * exp(log(x) * 0.25)" + rest);
+    CHECK(with_number("x ^ -1.7") == "y = exp(log(x) * -1.7)" + rest);
     CHECK(with_number("relu(x)") == "y = abs(max(x, 0))" + rest);
     CHECK(with_number("square(x) + clamp(x, -1, p)") == "y = x * x + min(max(x, -1), 3)" + rest);
     CHECK(with_number("x * row_min(x)") == "y = x * (-1 * row_max(-1 * x))" + rest);
