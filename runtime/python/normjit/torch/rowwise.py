@@ -39,13 +39,13 @@ def rowwise(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor
 
     `function` computes a tensor of x's shape from x, its first tensor, of [..., N], from others of this shape, of [N]
     and of [..., 1], by arithmetic, what reduces the last dimension, such as mean, var and amax, functions such as exp,
-    silu and gelu, and torch's own norms of rows: layer_norm, rms_norm, normalize and softmax. It is traced once for
-    each kind of arguments. Arguments that are not tensors become constants of the trace, and so does everything else
-    that the code reads, such as global variables. All tensors must be arguments, and so must the number of rows if the
-    result depends on it. Intermediate values are not rounded: in a 16-bit type, the result is nearer to double
-    precision than the function's own. Its type is the function's own for these arguments without autocast. All else is
-    as in formula(). Raises normjit.InvalidArgument with the operation that is not row-wise, or that formulas do not
-    have."""
+    silu and gelu, choices by < <= > >=, such as torch.where(x > 0, x, z), and torch's own norms of rows: layer_norm,
+    rms_norm, normalize and softmax. It is traced once for each kind of arguments. Arguments that are not tensors become
+    constants of the trace, and so does everything else that the code reads, such as global variables. All tensors must
+    be arguments, and so must the number of rows if the result depends on it. Intermediate values are not rounded: in a
+    16-bit type, the result is nearer to double precision than the function's own. Its type is the function's own for
+    these arguments without autocast. All else is as in formula(). Raises normjit.InvalidArgument with the operation
+    that is not row-wise, or that formulas do not have."""
     return _Rowwise(function)
 
 

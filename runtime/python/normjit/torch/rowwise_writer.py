@@ -59,17 +59,37 @@ class _Writer:
     VIEWS = ROWS | {Aten.alias.default, Aten.detach.default}
     CLAMPS = {Aten.clamp_min.default: ("max",), Aten.clamp_max.default: ("min",), Aten.clamp.default: ("max", "min"),
               Aten.clamp_min.Tensor: ("max",), Aten.clamp_max.Tensor: ("min",)}
-    PATTERNS = {Aten.mish.default: "{0} * tanh(softplus({0}))", Aten.lerp.Tensor: "{0} + {2} * ({1} - {0})",
+    PATTERNS = {Aten.mish.default: "{0} * tanh(softplus({0}))", Aten.sign.default: "compare({0}, 0)",
+                Aten.threshold.default: "where(compare({0}, {1}), {0}, {2})",
+                Aten.expm1.default: "tanh({0} * 0.5) * (exp({0}) + 1)", Aten.lerp.Tensor: "{0} + {2} * ({1} - {0})",
                 Aten.lerp.Scalar: "{0} + {2} * ({1} - {0})"}
+    HARD = "where(compare({2}, {0}), where(compare({0}, {1}), {0}, {1}), {2})"
+    # Below 0 exp(a) - 1, without its loss of digits; an element that is not below 0 must not take part in it.
+    ELU = "where({0}, {0} * {2}, tanh(where({0}, 0, {0}) * {3} * 0.5) * (exp(where({0}, 0, {0}) * {3}) + 1) * {1} * {2})"
+    PATTERNS.update({
+        Aten.hardtanh.default: HARD, Aten.elu.default: ELU, Aten.celu.default: ELU.format("{0}", "{1}", "1", "(1 / {1})"),
+        Aten.hardshrink.default: "where(compare(abs({0}), {1}), {0}, 0)",
+        Aten.hardsigmoid.default: "where(compare(3, {0}), where(compare({0}, -3), {0} / 6 + 0.5, 0), 1)",
+        Aten.hardswish.default: "where(compare({0}, 3), {0}, where(compare(-3, {0}), 0, {0} * ({0} / 6 + 0.5)))"})
+    DEFAULTS = {Aten.hardtanh.default: (-1, 1), Aten.elu.default: (1, 1, 1), Aten.celu.default: (1,), Aten.hardshrink.default: (0.5,),
+                Aten.leaky_relu.default: (0.01,)}  # of the arguments after the first
     WITH_NUMBERS = {"addcmul": "{0} + {k} * {1} * {2}", "addcdiv": "{0} + {k} * {1} / {2}"}
-    SEVERAL = {Aten.var_mean.correction, Aten.native_layer_norm.default, Aten.log_sigmoid_forward.default}  # results
-    LOST = {torch.bool: "; what is true or false may be an argument of 1 and 0, to multiply with"}
+    SEVERAL = {Aten.var_mean.correction, Aten.native_layer_norm.default, Aten.log_sigmoid_forward.default,
+               Aten.aminmax.default}  # results
+    LOST = {torch.bool: " and compare them with < <= > >= only; what is true or false may be an argument of 1 and 0, to multiply with"}
+    # of (a, b): what is greater than 0 where the comparison is true, or, if it is negated, where it is false
+    COMPARISONS = {getattr(getattr(Aten, name), kind): (order, is_negated) for kind in ("Scalar", "Tensor")
+                   for name, order, is_negated in (("gt", "{0}, {1}", False), ("lt", "{1}, {0}", False),
+                                                   ("ge", "{1}, {0}", True), ("le", "{0}, {1}", True))}
+    CHOICES = {Aten.where.self: (0, 1, 2), Aten.where.ScalarOther: (0, 1, 2), Aten.where.ScalarSelf: (0, 1, 2), Aten.where.Scalar: (0, 1, 2),
+               Aten.masked_fill.Scalar: (1, 2, 0), Aten.masked_fill.Tensor: (1, 2, 0)}  # the places of condition, a and b
 
     def __init__(self, shapes: Shapes) -> None:
         self.shapes = {**shapes, "M without": shapes["M"][:-1]}
         self.values: dict[Any, str] = {}  # of operations with several results: for (node, i)
         self.written: dict[torch.fx.Node, list[torch.fx.Node]] = {}
         self.squares: set[str] = set()
+        self.conditions: dict[Any, tuple[str, bool]] = {}  # what is greater than 0, and whether the condition then is false
         self.lines: list[str] = []
 
     def axes(self, node: Any) -> str | None:
@@ -86,9 +106,9 @@ class _Writer:
             if value not in self.values:
                 raise self.refused(value)
             return self.values[value]
-        if isinstance(value, (int, float)) and math.isfinite(value):
+        if isinstance(value, (int, float)) and not math.isnan(value):
             return f"({float(value)!r})" if value < 0 else repr(float(value))
-        raise self.refused(node, f"{value!r} is no finite number")
+        raise self.refused(node, f"{value!r} is no number")
 
     def write(self, node: torch.fx.Node) -> None:
         value: Any = node.meta.get("val")
@@ -97,6 +117,9 @@ class _Writer:
             return
         if node.target is getitem:
             self.values.update({node: self.values[node.args]} if node.args in self.values else {})
+            return
+        if node.target in self.COMPARISONS:
+            self.write_comparison(node)
             return
         if node.op == "get_attr":
             raise InvalidArgument(f"rowwise: {NOT_GIVEN.format(() if value is None else tuple(value.shape))}")
@@ -108,6 +131,8 @@ class _Writer:
                                f"{self.LOST.get(value.dtype, '')}")
         if self.axes(node) is None and value.dim() > 0:
             raise self.refused(node, "is not row-wise")
+        if value.dtype.itemsize == 1 and any(user.op != "output" for user in node.users):
+            raise self.refused(node, f"rounds to {value.dtype}, which formulas do for the result only")
         written_to = self.written_to(node)
         if node.target in self.SAME | {Aten.scalar_tensor.default}:
             self.values[node] = self.operand(node.args[0], node)
@@ -149,7 +174,24 @@ class _Writer:
             return f"partner({self.operand(arguments[0], node)})"
         if target in self.ROWS:
             return self.of_rows(node)
+        if target in self.CHOICES:
+            return self.chosen(node)
         return self.of_elements(node)
+
+    def write_comparison(self, node: torch.fx.Node) -> None:
+        """Writes what is true as 1, and what is false as 0."""
+        order, is_negated = self.COMPARISONS[node.target]
+        text = self.line(f"compare({order.format(*[self.operand(each, node) for each in node.args])})")
+        self.conditions[node] = text, is_negated
+        self.values[node] = self.line(f"where({text}, {'0, 1' if is_negated else '1, 0'})")
+
+    def chosen(self, node: torch.fx.Node) -> str:
+        condition, *places = self.CHOICES[node.target]
+        if node.args[condition] not in self.conditions:
+            raise self.refused(node, "its condition must be a comparison with < <= > or >=")
+        text, is_negated = self.conditions[node.args[condition]]
+        a, b = (self.operand(node.args[place], node) for place in places)
+        return f"where({text}, {b}, {a})" if is_negated else f"where({text}, {a}, {b})"
 
     def combined(self, node: torch.fx.Node) -> str:
         target: Any = node.target
@@ -163,7 +205,7 @@ class _Writer:
 
     def of_elements(self, node: torch.fx.Node) -> str:
         target: Any = node.target
-        arguments: Any = node.args
+        arguments: Any = (*node.args, *self.DEFAULTS.get(target, ())[len(node.args) - 1:])
         name = str(target).split(".")[1]
         if target == Aten.gelu.default:
             name = "gelu_tanh" if node.kwargs.get("approximate", "none") == "tanh" else "gelu"
@@ -172,7 +214,7 @@ class _Writer:
             beta = self.operand(arguments[1] if len(arguments) > 1 else 1, node)
             return f"softplus({self.operand(arguments[0], node)} * {beta}) / {beta}"
         if target in (Aten.relu.default, Aten.leaky_relu.default):
-            return self.kinked(node, *arguments[1:], *([0.01] if target == Aten.leaky_relu.default and not arguments[1:] else []))
+            return self.kinked(node, *arguments[1:])
         if target in self.CLAMPS:
             return self.clamped(node)
         if name in self.WITH_NUMBERS:
@@ -180,7 +222,7 @@ class _Writer:
             return self.WITH_NUMBERS[name].format(*operands, k=self.operand(node.kwargs.get("value", 1), node))
         pattern = self.PATTERNS.get(target) or nodes.pattern_of(node)
         if pattern is None and target is Aten.pow.Tensor_Scalar:
-            raise self.refused(node, f"the exponent is {arguments[1]}; allowed: {', '.join(map(str, nodes.POWERS))}")
+            pattern = f"{{0}} ^ {self.operand(arguments[1], node)}"
         if pattern is None:
             raise self.refused(node)
         count = 1 if target is Aten.pow.Tensor_Scalar else len(arguments)
@@ -192,17 +234,19 @@ class _Writer:
         return f"relu({a})" if slope == 0 else f"{self.operand(slope, node)} * {a} + {self.operand(1 - slope, node)} * relu({a})"
 
     def clamped(self, node: torch.fx.Node) -> str:
-        if self.axes(node) != "M" and self.shapes["M,N"][-1] != 1:
-            raise self.refused(node, "formulas clamp values of rows only: the gradient of an element that is the bound would be "
-                               "half of torch's; torch.maximum() and minimum() have the same in both")
         text = self.operand(node.args[0], node)
         bounds = list(zip(self.CLAMPS[node.target], node.args[1:]))  # type: ignore[index]
         if text in self.squares:
             bound = self.operand(bounds.pop(0)[1], node)
             text = f"sqrt(max({text}, {bound} * {bound}))"
         for function, each in bounds:
-            text = text if each is None else f"{function}({text}, {self.operand(each, node)})"
-        return text
+            if isinstance(each, torch.fx.Node):
+                text = self.line(f"{function}({text}, {self.operand(each, node)})")
+            elif each is not None:  # an element that is the bound has no gradient, as in torch since 2.15
+                bound = self.operand(each, node)
+                order = f"{text}, {bound}" if function == "max" else f"{bound}, {text}"
+                text = self.line(f"where(compare({order}), {text}, {bound})")
+        return f"{text} * 1"
 
     def is_wide(self, node: torch.fx.Node) -> bool:
         return bool(node.meta["val"].dtype == torch.float64)
@@ -228,21 +272,20 @@ class _Writer:
             order = node.args[1]
             if order not in (1, 2, math.inf):
                 raise self.refused(node, f"a norm of order {order}; allowed: 1, 2, inf")
-            return self.squared(f"row_sum({a} * {a})", node) if order == 2 else \
+            return self.root(f"row_sum({a} * {a})", node) if order == 2 else \
                 f"{'row_sum' if order == 1 else 'row_max'}(abs({a}))"
         variance = self.variance(node, a)[0]
-        return self.squared(variance + " * 1", node) if target == Aten.std.correction else variance + " * 1"
+        return self.root(variance + " * 1", node) if target == Aten.std.correction else variance + " * 1"
 
-    def squared(self, a: str, node: torch.fx.Node) -> str:
-        """Writes the square of a row's norm or standard deviation. The root of 0 has no finite gradient, so the root is
-        taken only where the value is clamped, after clamping the square to the bound's square."""
+    def root(self, a: str, node: torch.fx.Node) -> str:
+        """Writes a row's norm or standard deviation, given its square. Where the value is only clamped from below, the
+        square is clamped to the bound's square instead, and the root is taken after that."""
         waiting = list(node.users)
         for user in waiting:
             if user.target in self.SAME:
                 waiting.extend(user.users)
             elif not self.is_clamp_from_below(user):
-                raise self.refused(node, "its gradient of a row of equal numbers would not be finite; clamp it to a number above 0 "
-                                   "first, or take the root of a sum or var() plus a number")
+                return f"sqrt_or_zero({a})"  # its gradient of 0 is 0, as torch's
         self.squares.add(f"v{len(self.lines)}")
         return a
 
@@ -277,6 +320,10 @@ class _Writer:
         a = self.operand(arguments[0], node)
         if node.target is Aten.log_sigmoid_forward.default:
             self.values[node, 0] = self.line(f"-softplus(-{a})")
+            return
+        if node.target is Aten.aminmax.default:
+            self.check_rows(node, [node.kwargs.get("dim")], "an extreme")
+            self.values[node, 0], self.values[node, 1] = self.line(f"row_min({a})"), self.line(f"row_max({a})")
             return
         if node.target is Aten.var_mean.correction:
             self.check_rows(node, arguments[1] if len(arguments) > 1 else None, "a variance")
