@@ -33,38 +33,66 @@ std::vector<ValueId> find_cached_columns(const ir::Function& function, const std
     return cached;
 }
 
-/// Returns the elements that the last sweep should not load and convert again. They are values of the sweep before it,
-/// inputs or computed from inputs, that something new is computed from. Products, and values computed from one, are
-/// excluded: as part of an FMA they are not rounded.
-std::vector<ValueId> find_cached_elements(const ir::Function& function, const std::vector<Sweep>& sweeps) {
-    if (sweeps.size() < 2) return {};
-    const Sweep& last = sweeps.back();
-    const std::vector<ValueId>& known = sweeps[sweeps.size() - 2].elements;
-    ir::PerValue<bool> keepable(function.values.size());
-    for (const ValueId id : known) {
-        const auto& operands = function[id].operands;
-        keepable[id] =
-            function[id].op != Op::mul && std::all_of(operands.begin(), operands.end(), [&](ValueId operand) {
-                return operand == ir::no_value || function[operand].shape != Shape::matrix || keepable[operand];
-            });
-    }
-    ir::PerValue<bool> kept(function.values.size());
-    for (const ValueId id : last.elements) {
-        for (const ValueId operand : function[id].operands) {
-            if (operand != ir::no_value && !keepable[id] && keepable[operand]) kept[operand] = true;
+/// True for what takes longer than a store and a load: divisions, roots, and the exponentials of functions.
+bool is_slow(Op op) {
+    return op == Op::ldexp || op == Op::div || op == Op::div_or_zero || op == Op::sqrt || op == Op::rsqrt;
+}
+
+/// Finds the elements that the last sweep should not compute again, among those of the sweep before it. If some are slow,
+/// these; else inputs that are converted, and what is computed from them. Products, and values computed from one, are
+/// excluded unless they are slow: as part of an FMA they are not rounded.
+class CachedElements {
+  public:
+    CachedElements(const ir::Function& function, const Sweep& before, const Sweep& last)
+        : function_(function), last_(last), is_slow_(function.values.size()), is_keepable_(function.values.size()) {
+        for (const ValueId id : before.elements) {
+            const bool is_product = function_[id].op == Op::mul, is_input = function_[id].op == Op::input;
+            is_slow_[id] = is_slow(function_[id].op) || (!is_product && !is_input && are_operands(id, is_slow_));
+            is_keepable_[id] = is_input || (!is_product && are_operands(id, is_keepable_));
         }
     }
-    for (const ValueId id : last.partials) kept[function[id].operands[0]] = keepable[function[id].operands[0]];
-    for (const ir::Output& output : last.stores) kept[output.value] = keepable[output.value];
-    const auto in_compute_type = [&](const ir::Value& value) {
-        return value.op == Op::input && function.dtype(value.tensor) == function.compute;
-    };
-    std::vector<ValueId> found;
-    for (const ValueId id : last.elements) {
-        if (kept[id] && !in_compute_type(function[id])) found.push_back(id);
+
+    /// Returns the slow values that the last sweep reads.
+    std::vector<ValueId> slow() const { return read(is_slow_); }
+
+    /// Returns the others, without what is in memory as it is computed with.
+    std::vector<ValueId> converted() const {
+        std::vector<ValueId> found = read(is_keepable_);
+        std::erase_if(found, [&](ValueId id) {
+            return function_[id].op == Op::input && function_.dtype(function_[id].tensor) == function_.compute;
+        });
+        return found;
     }
-    return found;
-}
+
+  private:
+    /// True if a value is computed from matrices, all of them among these.
+    bool are_operands(ValueId id, const ir::PerValue<bool>& among) const {
+        bool has_one = false, has_other = false;
+        for (const ValueId operand : function_[id].operands) {
+            if (operand == ir::no_value || function_[operand].shape != Shape::matrix) continue;
+            (among[operand] ? has_one : has_other) = true;
+        }
+        return has_one && !has_other;
+    }
+
+    /// Returns the values of these that something else is computed from, or that are stored or summed.
+    std::vector<ValueId> read(const ir::PerValue<bool>& among) const {
+        ir::PerValue<bool> needed(function_.values.size());
+        for (const ValueId id : last_.partials) needed[function_[id].operands[0]] = true;
+        for (const ir::Output& output : last_.stores) needed[output.value] = true;
+        ir::mark_needed(function_, needed,
+                        [&](ValueId id) { return !among[id] && function_[id].shape != Shape::rows; });
+        std::vector<ValueId> found;
+        for (const ValueId id : last_.elements) {
+            if (needed[id] && among[id]) found.push_back(id);
+        }
+        return found;
+    }
+
+    const ir::Function& function_;
+    const Sweep& last_;
+    ir::PerValue<bool> is_slow_, is_keepable_;
+};
 
 /// Returns a number of columns that is a multiple of all back ends' steps and strips.
 int64_t part_unit(const CpuSchedule& cpu, int64_t partial_unit) {
@@ -114,7 +142,12 @@ CpuPlan make_cpu(const Plan& plan) {
     const auto& cpu = std::get<CpuSchedule>(plan.schedule.device);
     CpuPlan made;
     if (cpu.cache_columns == 1) made.cached_columns = find_cached_columns(plan.function, plan.sweeps);
-    if (cpu.cache_elements == 1) made.cached_elements = find_cached_elements(plan.function, plan.sweeps);
+    if (cpu.cache_elements == 1 && plan.sweeps.size() >= 2) {
+        const CachedElements elements(plan.function, plan.sweeps[plan.sweeps.size() - 2], plan.sweeps.back());
+        made.cached_elements = elements.slow();
+        made.caches_slow_elements = !made.cached_elements.empty();
+        if (!made.caches_slow_elements) made.cached_elements = elements.converted();
+    }
     return made;
 }
 

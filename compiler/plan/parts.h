@@ -16,7 +16,8 @@ namespace normjit::plan {
 struct CpuPlan {
     std::vector<ir::ValueId> cached_columns;  ///< [N] values kept in the workspace of a row group, after its partials
     std::vector<ir::ValueId>
-        cached_elements;  ///< [M,N] values of a row block that are kept on the stack for the last sweep
+        cached_elements;                ///< [M,N] values of a row block that are kept on the stack for the last sweep
+    bool caches_slow_elements = false;  ///< these are results of divisions, roots and functions
 };
 
 /// A CudaPath with what its kernels need: the schedule's own path, or the unaligned one for data that is aligned only to

@@ -16,6 +16,12 @@ bool Legality::allows(const CpuSchedule& cpu) {
     return legal_ && legal_->backend->legal(legal_->plan).ok();
 }
 
+bool Legality::caches_slow_elements(CpuSchedule cpu) {
+    cpu.cache_elements = 1;
+    allows(cpu);
+    return legal_ && legal_->plan.cpu().caches_slow_elements;
+}
+
 std::optional<backend::LegalPlan> Legality::make(const CpuSchedule& cpu) const {
     const auto backend = backend::find(target_);
     if (!backend) return std::nullopt;

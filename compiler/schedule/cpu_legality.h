@@ -14,6 +14,8 @@ class Legality {
     Legality(const Spec& spec, const Target& target) : spec_(spec), target_(target) {}
 
     bool allows(const CpuSchedule& cpu);
+    /// True if a schedule with cache_elements=1 keeps results of divisions, roots and functions.
+    bool caches_slow_elements(CpuSchedule cpu);
 
   private:
     std::optional<backend::LegalPlan> make(const CpuSchedule& cpu) const;

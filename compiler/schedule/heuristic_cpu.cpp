@@ -227,13 +227,18 @@ int choose_cache_columns(const Spec& spec, const Target& target) {
     return !operands.columns().empty() && !as_in_memory && many ? 1 : 0;
 }
 
-/// Returns the number of rows, at most `usual`, whose converted elements are cached on the stack, or 0. Caching gains
-/// if rows that need conversion come from L2 and the stack holds 4 of them (NOTES N-612).
+/// Returns the number of rows, at most `usual`, whose elements are cached on the stack, or 0. Caching gains if the last
+/// sweep would compute functions or divisions again, or if rows that need conversion come from L2 and the stack holds 4
+/// of them (NOTES N-612).
 int rows_with_cached_elements(const Spec& spec, const Target& target, CpuSchedule cpu, int usual, Legality& legality) {
-    constexpr int least_rows = 4;
+    const bool caches_slow =
+        spec.writes_matrices() && cpu.split_rows == 0 && cpu.overlap == 0 && legality.caches_slow_elements(cpu);
+    const int least_rows = caches_slow ? 1 : 4;
     const bool in_l2 = spec.rows && bytes_moved(spec, *spec.rows) <= target.cpu.l2_bytes;
-    if (target.cpu.tune == Tune::zen4 && type_of_rows(spec) == DType::bf16) return 0;
-    if (!is_x64(target) || !in_l2 || !spec.writes_matrices() || !converts(spec) || cpu.split_rows > 0) return 0;
+    if (!caches_slow) {
+        if (target.cpu.tune == Tune::zen4 && type_of_rows(spec) == DType::bf16) return 0;
+        if (!is_x64(target) || !in_l2 || !spec.writes_matrices() || !converts(spec) || cpu.split_rows > 0) return 0;
+    }
     cpu.cache_elements = 1;
     cpu.row_block = usual;
     while (cpu.row_block >= 2 * least_rows && !legality.allows(cpu)) cpu.row_block /= 2;
@@ -292,7 +297,7 @@ void explain(const Spec& spec, const Target& target, const CpuSchedule& cpu, int
             [] { return std::string("row_block: a row's loads have 4K aliasing with the stores of the row before"); });
     if (cpu.cache_elements == 1)
         reasons.note(
-            [&] { return fmt::format("cache_elements, row_block: {} converted rows fit the stack", cpu.row_block); });
+            [&] { return fmt::format("cache_elements, row_block: elements of {} rows fit the stack", cpu.row_block); });
     if (cpu.overlap == 1) reasons.note([] { return std::string("overlap, row_block: wide rows from memory"); });
     if (group_threads > 0) {
         reasons.note(
