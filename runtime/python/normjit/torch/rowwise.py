@@ -37,15 +37,15 @@ def rowwise(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor
             h = h * torch.rsqrt(h.pow(2).mean(-1, keepdim=True) + 1e-6)
             return (weight * h * torch.nn.functional.silu(z.float())).to(x.dtype)
 
-    `function` computes a tensor of x's shape from x, its first tensor, of [..., N], from others of this shape, of [N]
-    and of [..., 1], by arithmetic, what reduces the last dimension, such as mean, var and amax, functions such as exp,
-    silu and gelu, choices by < <= > >=, such as torch.where(x > 0, x, z), and torch's own norms of rows: layer_norm,
-    rms_norm, normalize and softmax. It is traced once for each kind of arguments. Arguments that are not tensors become
-    constants of the trace, and so does everything else that the code reads, such as global variables. All tensors must
-    be arguments, and so must the number of rows if the result depends on it. Intermediate values are not rounded: in a
-    16-bit type, the result is nearer to double precision than the function's own. Its type is the function's own for
-    these arguments without autocast. All else is as in formula(). Raises normjit.InvalidArgument with the operation
-    that is not row-wise, or that formulas do not have."""
+    `function` computes a tensor of x's shape, or of [..., 1] or [...], from x, its first tensor, of [..., N], from
+    others of this shape, of [N] and of [..., 1], by arithmetic, what reduces the last dimension, such as mean, var and
+    amax, functions such as exp, silu and gelu, choices by < <= > >=, such as torch.where(x > 0, x, z), and torch's own
+    norms of rows: layer_norm, rms_norm, normalize and softmax. It is traced once for each kind of arguments. Arguments
+    that are not tensors become constants of the trace, and so does everything else that the code reads, such as global
+    variables. All tensors must be arguments, and so must the number of rows if the result depends on it. Intermediate
+    values are not rounded: in a 16-bit type, the result is nearer to double precision than the function's own. Its type
+    is the function's own for these arguments without autocast. All else is as in formula(). Raises
+    normjit.InvalidArgument with the operation that is not row-wise, or that formulas do not have."""
     return _Rowwise(function)
 
 
@@ -99,11 +99,13 @@ class _Rowwise:
             raise InvalidArgument(f"{first_name}: has no dimensions; the last must be that of a row")
         kinds = tuple((name, _axes(name, value, first_name, first), value.dtype, value.dim()) for name, value in given.items())
         others = tuple((name, _constant(value)) for name, value in bound.items() if name not in given)
-        dtype, inputs, text = _plan(self, kinds, others, _constant(first.shape[-1])).split(" ", 2)
+        dtype, kind, inputs, text = _plan(self, kinds, others, _constant(first.shape[-1])).split(" ", 3)
         tensors = list(given.values())
         used = {name: tensors[int(name.rpartition("_")[2])] for name in inputs.split(",")}
         result: torch.Tensor = call(text, used, getattr(torch, dtype))
-        return result
+        if kind == "matrix":
+            return result
+        return (result.unsqueeze(-1) if kind == "column" else result).to(getattr(torch, dtype))
 
     def _bound(self, arguments: Any, named: dict[str, Any]) -> dict[str, Any]:
         """Returns the arguments by parameter name, in the order of the parameters."""
@@ -138,7 +140,8 @@ def _axes(name: str, tensor: torch.Tensor, first_name: str, first: torch.Tensor)
 
 
 def _plan(of: _Rowwise, kinds: Any, others: Any, cols: int) -> str:
-    """Returns the type of the result and the formula of a function for arguments of these kinds."""
+    """Returns the type of the result, whether it is a matrix, a column, [..., 1], or has a number for each row, [...], the
+    inputs, and the formula of a function for arguments of these kinds."""
     try:
         hash(others)
     except TypeError as error:
@@ -189,7 +192,7 @@ def _trace(function: Callable[..., Any], kinds: Any, others: Any, cols: int) -> 
         bound = inspect.BoundArguments(signature, collections.OrderedDict(values))
         return function(*bound.args, **bound.kwargs)
 
-    def written(shapes: Mapping[str, tuple[int, ...]]) -> tuple[str, torch.dtype]:
+    def written(shapes: Mapping[str, tuple[int, ...]]) -> tuple[str, torch.dtype, bool]:
         tensors = [torch.empty(shapes[axes], dtype=dtype, device="meta") for _, axes, dtype, _ in kinds]
 
         def of_given(*tensors: torch.Tensor) -> Any:
@@ -203,10 +206,12 @@ def _trace(function: Callable[..., Any], kinds: Any, others: Any, cols: int) -> 
     if any([written(shapes) != traced for shapes in more]):
         raise InvalidArgument(f"{_shown(function)}: computes something else for another number of rows; "
                               "a number that it computes with must be an argument")
-    text, dtype = traced
+    text, dtype, is_kept = traced
     norm = formula(text)
-    _check(function, of_tensors, norm, kinds, few)
-    return f"{str(dtype).rpartition('.')[2]} {','.join(norm.formula.inputs)} {norm.text}"
+    kind = "matrix" if norm.formula.axes("y") == "M,N" else "column" if is_kept else "numbers"
+    result = few["M,N"] if kind == "matrix" else few["M"] if kind == "column" else few["M"][:-1]
+    _check(function, of_tensors, norm, kinds, few, result)
+    return f"{str(dtype).rpartition('.')[2]} {kind} {','.join(norm.formula.inputs)} {norm.text}"
 
 
 class _Given(TorchDispatchMode):
@@ -232,7 +237,7 @@ def _inputs(kinds: Any) -> dict[str, str]:
 
 
 def _check(function: Callable[..., Any], of_tensors: Callable[..., Any], norm: Norm, kinds: Any,
-           shapes: Mapping[str, tuple[int, ...]]) -> None:
+           shapes: Mapping[str, tuple[int, ...]], result: tuple[int, ...]) -> None:
     """Refuses a function that does not compute what was traced, for example because it looks at devices, and one whose
     gradients are not those of its values, for example because of no_grad(). Compares the function with its formula on
     the first inputs that give only finite results."""
@@ -240,10 +245,10 @@ def _check(function: Callable[..., Any], of_tensors: Callable[..., Any], norm: N
     for scales in _scales(len(kinds)):
         wide = [(torch.rand(shapes[axes], generator=generator, dtype=torch.float64) + 0.5) * scale
                 for (_, axes, *_), scale in zip(kinds, scales)]
-        dy = torch.randn(shapes["M,N"], generator=generator, dtype=torch.float64)
+        dy = torch.randn(result, generator=generator, dtype=torch.float64)
         leaves = [Unrounded(each, dtype) for each, (_, _, dtype, _) in zip(wide, kinds)]
         own = [in_double(each) for each in _with_gradients(of_tensors, leaves, dy)]
-        derived = _with_gradients(functools.partial(_by_torch, norm, list(_inputs(kinds))), wide, dy)
+        derived = _with_gradients(functools.partial(_by_torch, norm, list(_inputs(kinds)), result), wide, dy)
         if all([bool(each.isfinite().all()) for each in (*own, *derived)]):
             break
     else:
@@ -288,6 +293,6 @@ def _has_backward() -> bool:
     return True
 
 
-def _by_torch(norm: Norm, inputs: Sequence[str], *tensors: torch.Tensor) -> torch.Tensor:
+def _by_torch(norm: Norm, inputs: Sequence[str], result: tuple[int, ...], *tensors: torch.Tensor) -> torch.Tensor:
     given = {name: tensor for name, tensor in zip(inputs, tensors) if name in norm.formula.inputs}
-    return composition.forward(norm.text, list(given), list(given.values()), {}, ["y"])[0]
+    return composition.forward(norm.text, list(given), list(given.values()), {}, ["y"])[0].reshape(result)

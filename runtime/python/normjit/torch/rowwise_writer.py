@@ -23,9 +23,9 @@ def letters(name: str) -> str:
     return "".join(c if c.isalnum() and c.isascii() else "_" for c in name)[:32]
 
 
-def written(name: str, graph: torch.fx.GraphModule, inputs: Mapping[str, str], shapes: Shapes) -> tuple[str, torch.dtype]:
-    """Writes the graph of the function `name` as a formula, and returns it with the type of the result. `inputs` maps the
-    names of the tensors in the formula, in order, to their axes."""
+def written(name: str, graph: torch.fx.GraphModule, inputs: Mapping[str, str], shapes: Shapes) -> tuple[str, torch.dtype, bool]:
+    """Writes the graph of the function `name` as a formula, and returns it with the type of the result, and whether that has
+    the last dimension. `inputs` maps the names of the tensors in the formula, in order, to their axes."""
     writer = _Writer(shapes)
     names = iter(inputs)
     for node in graph.graph.nodes:
@@ -33,13 +33,17 @@ def written(name: str, graph: torch.fx.GraphModule, inputs: Mapping[str, str], s
             writer.values[node] = next(names)
         elif node.op == "output":
             result = node.args[0]
-            if not isinstance(result, torch.fx.Node) or writer.axes(result) != "M,N":
+            axes = writer.axes(result) if isinstance(result, torch.fx.Node) else None
+            if axes not in ("M,N", "M"):
                 first = next(iter(inputs)).rpartition("_")[0]
-                raise InvalidArgument(f"{name}: its result must be one tensor of the shape of {first}")
+                raise InvalidArgument(f"{name}: its result must be one tensor of the shape of {first}, or of that shape with 1 as the last "
+                                      "dimension or without it")
             lines, used = writer.needed_for(f"y = {writer.values[result]} * 1")
             body = "; ".join(lines)
             declared = ", ".join(f"{each}[{axes}]" for each, axes in inputs.items() if each in used)
-            return f"norm rowwise_{letters(name)}({declared}) -> y[M,N] {{ {body} }}", result.meta["val"].dtype
+            made = result.meta["val"]
+            is_kept = made.dim() == len(shapes["M,N"])
+            return f"norm rowwise_{letters(name)}({declared}) -> y[{axes}] {{ {body} }}", made.dtype, is_kept
         else:
             writer.write(node)
     raise AssertionError("a graph without an output")
