@@ -165,7 +165,8 @@ class ShapeReader {
     Expected<Shape> read_rows() const {
         const int end = from_.dimensions;
         const auto all = collapse(from_, 0, end);
-        if (!all || (all->count > 1 && all->stride != 1)) return error(name_, "its elements are not contiguous");
+        if (!all || (all->count > 1 && all->stride != 1))
+            return error(name_, "its elements are not contiguous; those of [M] must be");
         NORMJIT_TRY(const int split, dimensions_of_slices(end));
         Shape shape{{}, size_of(from_, split, end), 0, 0, 0};
         if (spec_.has_slices()) shape.slices = size_of(from_, 0, split);

@@ -330,3 +330,14 @@ def test_results_can_be_written_to(function, shape):
     x = drawn(*shape).requires_grad_()
     (wanted,) = torch.autograd.grad(3 * function(x).sum(), x)
     assert torch.equal(torch.autograd.grad(function(x).mul_(3).sum(), x)[0], wanted)
+
+
+def test_numbers_of_rows_that_all_slices_share():
+    text = """norm instance_norm(x[S,M,N], gamma[S,M], beta[S,M]) -> y[S,M,N], rstd?[S,M]
+        d    = x - row_mean(x)
+        rstd = rsqrt(row_mean(d * d) + eps)
+        y    = d * rstd * gamma + beta"""
+    norm = normjit.torch.formula(text)
+    assert_same(lambda x, gamma, beta: norm(x=x, gamma=gamma.expand(4, 6), beta=beta[::2].expand(4, 6)),
+                lambda x, gamma, beta: torch.nn.functional.instance_norm(x, weight=gamma, bias=beta[::2]),
+                [drawn(4, 6, 50), drawn(6, seed=1), drawn(12, seed=2)], torch.float32)

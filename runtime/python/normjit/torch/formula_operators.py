@@ -72,7 +72,7 @@ def backward(text: str, names: Strings, tensors: Tensors, numbers: Strings, valu
 def _in_rows(norm: normjit.Formula, given: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Returns tensors in the form that kernels take: with all rows in one dimension, and in a type that may be mixed
     with the first matrix's; a single number in the type of the arithmetic. A tensor is copied if no single stride
-    describes its rows, or if it is a lazy negation."""
+    describes its rows, if it has a number for each row and gaps, or if it is a lazy negation."""
     like = like_of(norm, given)
     cols, slices = like.shape[-1], like.shape[0]
     wanted = {"M,N": (-1, cols), "M": (-1,), "N": (-1,), "S,M,N": (slices, -1, cols), "S,M": (slices, -1),
@@ -82,7 +82,8 @@ def _in_rows(norm: normjit.Formula, given: dict[str, torch.Tensor]) -> dict[str,
         axes = axes_of(norm, _origin(norm, name))
         made = beside(like, tensor.detach().resolve_neg()).reshape(wanted[axes])
         made = made if axes else made.to(wide_of(like))
-        rows[name] = made if made.dim() == 0 or made.stride(-1) == 1 or made.shape[-1] <= 1 else made.contiguous()
+        is_dense = made.is_contiguous() if axes.endswith("M") else made.dim() == 0 or made.stride(-1) == 1 or made.shape[-1] <= 1
+        rows[name] = made if is_dense else made.contiguous()
     return rows
 
 
