@@ -121,8 +121,9 @@ Expr Writer::write_term(const Term& term) {
 Expr Writer::divide(Expr dividend, const Term& divisor) {
     if (factors(divisor) == 1) return dividend / multiply(divisor);
     for (const auto& [id, power] : divisor.powers) {
-        const Expr inverse = builder_.constant(1) / expr(id);
-        for (int i = 0; i < power; ++i) dividend = dividend * inverse;
+        const auto [inverse, is_new] = inverses_.try_emplace(id);
+        if (is_new) inverse->second = builder_.constant(1) / expr(id);
+        for (int i = 0; i < power; ++i) dividend = dividend * inverse->second;
     }
     return dividend;
 }

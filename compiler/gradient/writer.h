@@ -5,6 +5,7 @@
 #include "gradient/products.h"
 #include "ir/builder.h"
 
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -44,6 +45,7 @@ class Writer {
     std::vector<std::pair<Term, ir::ValueId>> known_;  ///< products, the newest last
     std::vector<std::pair<Sum, ir::ValueId>> written_;
     std::vector<std::pair<Sum, ir::ValueId>> means_;
+    std::map<ir::ValueId, ir::Expr> inverses_;
 };
 
 }  // namespace normjit::gradient
