@@ -184,13 +184,15 @@ class _Writer:
 
     def write_comparison(self, node: torch.fx.Node) -> None:
         """Writes what is true as 1, and what is false as 0."""
-        order, is_negated = self.COMPARISONS[node.target]
+        target: Any = node.target
+        order, is_negated = self.COMPARISONS[target]
         text = self.line(f"compare({order.format(*[self.operand(each, node) for each in node.args])})")
         self.conditions[node] = text, is_negated
         self.values[node] = self.line(f"where({text}, {'0, 1' if is_negated else '1, 0'})")
 
     def chosen(self, node: torch.fx.Node) -> str:
-        condition, *places = self.CHOICES[node.target]
+        target: Any = node.target
+        condition, *places = self.CHOICES[target]
         if node.args[condition] not in self.conditions:
             raise self.refused(node, "its condition must be a comparison with < <= > or >=")
         text, is_negated = self.conditions[node.args[condition]]
