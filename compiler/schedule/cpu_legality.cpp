@@ -17,9 +17,8 @@ bool Legality::allows(const CpuSchedule& cpu) {
 }
 
 bool Legality::caches_slow_elements(CpuSchedule cpu) {
-    cpu.cache_elements = 1;
-    allows(cpu);
-    return legal_ && legal_->plan.cpu().caches_slow_elements;
+    cpu.cache_elements = cpu.row_block = 1;
+    return allows(cpu) && legal_->plan.cpu().caches_slow_elements;
 }
 
 std::optional<backend::LegalPlan> Legality::make(const CpuSchedule& cpu) const {

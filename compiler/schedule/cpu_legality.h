@@ -14,7 +14,7 @@ class Legality {
     Legality(const Spec& spec, const Target& target) : spec_(spec), target_(target) {}
 
     bool allows(const CpuSchedule& cpu);
-    /// True if a schedule with cache_elements=1 keeps results of divisions, roots and functions.
+    /// True if a schedule with cache_elements=1 keeps results of divisions, roots and functions, at least of one row.
     bool caches_slow_elements(CpuSchedule cpu);
 
   private:

@@ -50,11 +50,11 @@ Values cache_columns(const SearchedProblem& p, const Schedule&) {
     return p.operands.columns().empty() ? Values{0} : Values{0, 1};
 }
 
-/// Caching avoids a second conversion. Legality decides what fits.
+/// Caching avoids a second conversion, or the functions that the heuristic found. Legality decides what fits.
 Values cache_elements(const SearchedProblem& p, const Schedule& schedule) {
     const bool converts = p.operands.matrices()[0].dtype != p.spec.compute() && p.spec.writes_matrices();
     const bool can = cpu_of(schedule).split_rows == 0;
-    return converts && can ? Values{0, 1} : Values{0};
+    return (converts || cpu_of(p.heuristic).cache_elements == 1) && can ? Values{0, 1} : Values{0};
 }
 
 /// Legality decides which specs have two sweeps.

@@ -135,14 +135,19 @@ bool gains_by_overlap(const Spec& spec, const Target& target) {
     return bytes_read(spec) >= target.cpu.l2_bytes / part;
 }
 
+constexpr int64_t narrowest_shared = 4096;  ///< columns that several threads share
+
 /// True for Xbyak's code, on which cache_elements and overlap were measured.
 bool is_x64(const Target& target) {
     return target.isa == Isa::x86_64_avx512 && target.cpu.backend != BackendChoice::llvm;
 }
 
+/// Keeping results of functions gains more than overlap (NOTES N-612).
 int choose_overlap(const Spec& spec, const Target& target, CpuSchedule cpu, Legality& legality) {
     if (!is_x64(target) || spec.invariant || !gains_by_overlap(spec, target)) return 0;
-    cpu.overlap = cpu.strip = cpu.unroll = 1;
+    cpu.strip = cpu.unroll = 1;
+    if (spec.writes_matrices() && spec.cols < narrowest_shared && legality.caches_slow_elements(cpu)) return 0;
+    cpu.overlap = 1;
     return legality.allows(cpu) ? 1 : 0;
 }
 
@@ -176,8 +181,6 @@ int fit_staged_rows(const Spec& spec, const Target& target, int usual) {
     const int64_t fit = most_staged_rows(spec);
     return fit < least ? usual : static_cast<int>(std::min<int64_t>(fit, usual));
 }
-
-constexpr int64_t narrowest_shared = 4096;  ///< columns that several threads share
 
 /// Returns the most columns of a range. Each range has its own row sums, in four vectors, and at most 16384 columns are
 /// added to each of their elements. Longer f32 sums would stop growing (NOTES N-609).

@@ -111,4 +111,16 @@ TEST_CASE("a Zen 4 takes few rows per block with 4K aliasing between rows") {
     }
 }
 
+TEST_CASE("results of functions are kept for the last sweep where the stack holds a row of them") {
+    const auto caches = [](const std::string& spec) {
+        const auto target = parse_target("x86-64-avx512 cores=2");
+        return std::get<CpuSchedule>(heuristic(*parse_spec(spec), *target).device).cache_elements == 1;
+    };
+    CHECK(caches("softmax cols=1024 pass=forward"));
+    CHECK(caches("rmsnorm_of_gated cols=3000 x=bf16"));
+    CHECK_FALSE(caches("softmax cols=5000 rows=100"));
+    CHECK_FALSE(caches("gated_rmsnorm cols=1024 pass=forward"));  // its function is in the last sweep only
+    CHECK_FALSE(caches("rmsnorm cols=1024 rows=2048 x=bf16"));
+}
+
 }  // namespace normjit::schedule
