@@ -4,6 +4,7 @@
 #include "check.h"
 #include "device_image.h"
 #include "element.h"
+#include "random_spec.h"
 
 #include "normjit/serialise.h"
 
@@ -11,6 +12,7 @@
 #include <cmath>
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 #include <sys/mman.h>
 
 using namespace normjit;
@@ -88,6 +90,26 @@ std::string check_denormals(const Case& a_case) {
     return compare(a_case, inputs, problem);
 }
 
+/// Draws a formula with a gradient that is summed over runs of columns: the runtime does that, not the kernel.
+Case runs_case(Random& random) {
+    const char* type = random.pick({"f32", "bf16", "f64"});
+    const int64_t run = random.pick({1, 4, 40}), cols = run * random.between(1, 9);
+    const Spec spec = *parse_spec(
+        fmt::format("norm scaled(x[M,N], w[N/R]) -> y[M,N] {{ y = x * rsqrt(row_mean(x * x) + eps) * w }} R={} cols={} "
+                    "x={} out=dx,dw",
+                    run, cols, type));
+    return random_case_of(random, spec, random_batch(random, spec));
+}
+
+std::string check_sums(const Case& a_case) {
+    const auto kernel = make_kernel(a_case, engine(a_case.threads));
+    if (!kernel.ok()) return kernel.status().message();
+    const Inputs inputs = inputs_in_layout(a_case, make_layout(a_case));
+    const Outputs usual = run(a_case, *kernel, inputs);
+    const auto [odd, kept] = with_odd_rounding([&] { return run(a_case, *kernel, inputs); });
+    return kept ? difference(odd, usual) : "the thread's rounding was changed";
+}
+
 std::string check_same_code(const Case& a_case) {
     const std::string text = to_text(a_case.spec);
     const auto make = [&] { return compile(*parse_spec(text), a_case.schedule, a_case.target); };
@@ -139,6 +161,10 @@ TEST_CASE("denormals are kept, however the caller rounds") {
         return drawn;
     };
     check_cases(400, draw, check_denormals);
+}
+
+TEST_CASE("sums over runs of columns have the same bits, however the caller rounds") {
+    check_cases(100, runs_case, check_sums);
 }
 
 TEST_CASE("the same code is made, however the caller rounds") {

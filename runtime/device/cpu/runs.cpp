@@ -2,6 +2,7 @@
 #include "device/cpu/runs.h"
 
 #include "backend/portable/convert.h"
+#include "support/default_settings.h"
 
 #include <algorithm>
 #include <array>
@@ -56,6 +57,7 @@ void spread_runs(const Operand& input, const void* from, int64_t cols, void* to)
 }
 
 void sum_runs(const Operand& output, DType compute, const void* sums, int64_t begin, int64_t end, void* to) {
+    const DefaultSettings settings;  // those of a thread of the pool may differ from the caller's
     if (compute == DType::f64) return sum_runs_of(output, static_cast<const double*>(sums), begin, end, to);
     sum_runs_of(output, static_cast<const float*>(sums), begin, end, to);
 }
