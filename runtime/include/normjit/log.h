@@ -10,8 +10,8 @@ namespace normjit {
 /// it.
 enum class LogLevel : uint8_t { info, warning };
 
-/// write(self, level, message) receives one line of text, from any thread and from several at once. It must not call
-/// the engine. Null: no log.
+/// write(self, level, message) receives one line of text, from any thread and from several at once. It must
+/// neither call the engine nor throw. Null: no log.
 struct Log {
     void (*write)(void* self, LogLevel level, const char* message) = nullptr;
     void* self = nullptr;
