@@ -12,13 +12,6 @@
 
 namespace normjit::ir {
 
-namespace {
-
-/// A limit that no formula comes near. Texts also come from files, and parser and printer recurse.
-constexpr int deepest_nesting = 64;
-
-}  // namespace
-
 bool ExpressionParser::accept(char symbol) {
     if (!is_symbol(symbol)) return false;
     lexer_.next();

@@ -15,6 +15,9 @@ namespace normjit::ir {
 /// True for infinity and NaN, as numbers are printed.
 inline bool is_special_number(std::string_view word) { return word == "inf" || word == "nan"; }
 
+/// The most parentheses inside one another. Texts also come from files, and the parser recurses.
+inline constexpr int deepest_nesting = 64;
+
 class ExpressionParser {
   protected:
     ExpressionParser(std::string_view text, ValueId most_values) : lexer_(text), most_values_(most_values) {}

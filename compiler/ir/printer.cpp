@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prints a function as its formula: one named value per line, and everything used once inside its user.
+// Prints a function as its formula: one named value per line, and everything used once inside its user, unless that
+// would nest deeper than a parser accepts.
+#include "ir/expression_parser.h"
 #include "ir/formula.h"
 
 #include <algorithm>
@@ -23,8 +25,10 @@ class Printer final : public Formula {
         : Formula(function), uses_(function.use_counts()), names_(function.values.size()) {
         std::set<std::string_view> given;
         for (ValueId id = 0; id < function.size(); ++id) given.insert(names_[id] = function[id].name);
+        PerValue<int> depths(function.values.size());  // of the operations that are printed inside one another
         for (ValueId id = 0; id < function.size(); ++id) {
-            if (!names_[id].empty() || !needs_statement(id)) continue;
+            if (!is_leaf(id)) depths[id] = 1 + deepest_operand(id, depths);
+            if (!names_[id].empty() || (!needs_statement(id) && depths[id] < deepest_nesting)) continue;
             names_[id] = fmt::format("t{}", id);
             while (given.contains(names_[id])) names_[id] += '_';
         }
@@ -62,6 +66,15 @@ class Printer final : public Formula {
             const bool uses = user.operand_count() > 0 && (user.operands[0] == id || user.operands[1] == id);
             return uses && user.sweep != function_[id].sweep;
         });
+    }
+
+    int deepest_operand(ValueId id, const PerValue<int>& depths) const {
+        int deepest = 0;
+        for (int i = 0; i < function_[id].operand_count(); ++i) {
+            const ValueId operand = function_[id].operands[static_cast<size_t>(i)];
+            if (names_[operand].empty()) deepest = std::max(deepest, depths[operand]);
+        }
+        return deepest;
     }
 
     std::string name_in_use(ValueId id) const override {

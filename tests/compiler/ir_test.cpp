@@ -70,6 +70,16 @@ TEST_CASE("printed IR parses back to the same text") {
     }
 }
 
+TEST_CASE("IR that nests deeper than a parser accepts is printed in several statements") {
+    std::string sum = "y = x";
+    for (int i = 1; i < 100; ++i) sum += " + sigmoid(x * " + std::to_string(i) + ")";
+    const Spec spec = *parse_spec("norm long_sum(x[M,N]) -> y[M,N] { " + sum + " } cols=8");
+    const std::string text = ir::print(frontend::build(spec));
+    const auto again = ir::parse(text);
+    REQUIRE_MESSAGE(again.ok(), again.status().message());
+    CHECK(ir::print(*again) == text);
+}
+
 TEST_CASE("parentheses are printed where the tree needs them and nowhere else") {
     for (const char* body :
          {"x - (mean - gamma)", "x - mean - gamma", "x * (mean + gamma)", "x / (mean * gamma)", "x / mean * gamma",
