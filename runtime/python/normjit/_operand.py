@@ -52,14 +52,23 @@ _capsule_is = ctypes.pythonapi.PyCapsule_IsValid
 _capsule_is.argtypes, _capsule_is.restype = [ctypes.py_object, ctypes.c_char_p], ctypes.c_int
 
 
+def _loaded(module, name):
+    """Returns what a module calls by this name; None if nobody has imported the module, or another thread just does."""
+    return getattr(sys.modules.get(module), name, None)
+
+
+def _is_instance(array, module, name):
+    kind = _loaded(module, name)
+    return kind is not None and isinstance(array, kind)
+
+
 class Operand:
     """An array, its DLTensor, and what keeps the DLTensor alive."""
 
     def __init__(self, name, array, stream=None):
         self.name = name
         self.array = array
-        numpy = sys.modules.get("numpy")
-        if numpy is not None and isinstance(array, numpy.ndarray):
+        if _is_instance(array, "numpy", "ndarray"):
             self._from_numpy(array)
         elif hasattr(array, "__dlpack__"):
             self._from_dlpack(array, stream)
@@ -79,8 +88,7 @@ class Operand:
         self.device = "cpu" if tensor.device_type == CPU else f"cuda:{tensor.device_id}"
 
     def _from_numpy(self, array):
-        masked = sys.modules.get("numpy.ma")  # NumPy imports it at the first request
-        if masked is not None and isinstance(array, masked.MaskedArray):
+        if _is_instance(array, "numpy.ma", "MaskedArray"):
             raise InvalidArgument(f"{self.name}: is a masked array, whose mask normjit would not see; give its data")
         data, self.read_only = array.__array_interface__["data"]
         code, bits = NUMPY_CODES.get(array.dtype.name, (0, 0)) if array.dtype.isnative else (0, 0)
@@ -118,8 +126,8 @@ def _check_tensor(name, tensor):
     torch = sys.modules["torch"]
     if tensor.is_neg():
         raise InvalidArgument(f"{name}: is a view that negates what it reads, which normjit would not see; give resolve_neg()")
-    proxies = sys.modules.get("torch.fx.experimental.proxy_tensor")  # of make_fx()
-    if torch.jit.is_tracing() or (proxies is not None and proxies.get_proxy_mode() is not None):
+    proxy_mode = _loaded("torch.fx.experimental.proxy_tensor", "get_proxy_mode")  # of make_fx()
+    if torch.jit.is_tracing() or (proxy_mode is not None and proxy_mode() is not None):
         raise InvalidArgument(f"{name}: torch traces this call, which would not be in the trace; call normjit.torch there")
     forward = torch.autograd.forward_ad
     if forward._current_level >= 0 and forward.unpack_dual(tensor).tangent is not None:

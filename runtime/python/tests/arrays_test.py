@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # needs: numpy
 """normjit.layer_norm, rms_norm and their gradients on NumPy and DLPack."""
+import sys
 import threading
+import types
 
 import normjit
 import numpy as np
@@ -217,6 +219,15 @@ def test_bad_input(message):
         normjit.layer_norm_backward(x, dy, gamma, **options)
     assert message in str(error.value)
     assert isinstance(error.value, ValueError)
+
+
+@pytest.mark.parametrize("module", ["numpy", "numpy.ma"])
+def test_another_thread_imports(module, monkeypatch):
+    """A module is known before its content is there."""
+    monkeypatch.setitem(sys.modules, module, types.ModuleType(module))
+    y = np.zeros((4, 8), "float32")
+    normjit.layer_norm(random(1, 4, 8), out={"y": y})
+    assert y.all()
 
 
 class Broken:

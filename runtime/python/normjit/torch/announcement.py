@@ -36,6 +36,6 @@ def announce() -> None:
     """Announces the backend: to torch, if it has already searched for backends, else for the time when it does."""
     if not any(isinstance(each, _Finder) for each in sys.meta_path):
         sys.meta_path.append(_Finder())  # an installed package comes first
-    registry = sys.modules.get("torch._dynamo.backends.registry")
-    if registry is not None:
-        registry._BACKENDS.setdefault(NAME, importlib.metadata.EntryPoint(NAME, BACKEND, GROUP))
+    backends = getattr(sys.modules.get("torch._dynamo.backends.registry"), "_BACKENDS", None)
+    if backends is not None:
+        backends.setdefault(NAME, importlib.metadata.EntryPoint(NAME, BACKEND, GROUP))
