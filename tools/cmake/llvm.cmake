@@ -4,7 +4,7 @@
 # folders of LLVM's headers) and normjit_llvm_options (what sources that include them need).
 set(NORMJIT_LLVM AUTO CACHE STRING
   "The LLVM back end: ON; STATIC: with what it needs of LLVM inside, as ON does where archives are; OFF; AUTO: ON where LLVM 19 is found")
-set(normjit_llvm_name libnormjit_llvm-${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}.so)
+set(normjit_llvm_name libnormjit_llvm-${PROJECT_VERSION}.so)
 
 # Checks that the files of LLVM's targets exist: Debian's list names libraries of other packages as well.
 function(normjit_llvm_is_there result)
