@@ -90,6 +90,13 @@ if command -v pkg-config > /dev/null; then
         ./$program || code=$?
         [ $code = 0 ] || [ $code = 3 ]
     done
+    if [ -n "$llvm" ] && "$CC" -fsanitize=address -x c - -o sanitized <<< 'int main(void) { return 0; }' 2> log && ./sanitized; then
+        echo "== a program with AddressSanitizer, which calls dlopen() in place of the library"
+        # shellcheck disable=SC2046
+        "$CC" -std=c11 -fsanitize=address "$source/tests/embed/example.c" $(pkg-config --cflags --libs normjit) -lm \
+            "-Wl,-rpath,$(dirname "$library")" -o sanitized
+        NORMJIT_ISA=sse ./sanitized
+    fi
 else
     echo "== pkg-config: skipped, there is none"
 fi

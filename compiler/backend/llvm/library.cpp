@@ -4,9 +4,12 @@
 #include "support/try.h"
 
 #include <new>
+#include <string>
+#include <string_view>
 
 #include <dlfcn.h>
 #include <fmt/format.h>
+#include <link.h>
 
 namespace normjit::backend::llvmir {
 
@@ -17,12 +20,28 @@ struct Library {
     Ask* ask;
 };
 
-/// Opens the library by its name only: the RUNPATH of the binary with this code says where it is.
+/// Returns the folder of the shared library with this code. Empty in a program with the static library: the loader
+/// takes the path of a program from argv[0], which its caller chooses.
+std::string own_folder() {
+    Dl_info info{};
+    link_map* own = nullptr;
+    if (dladdr1(reinterpret_cast<void*>(&own_folder), &info, reinterpret_cast<void**>(&own), RTLD_DL_LINKMAP) == 0)
+        return "";
+    const std::string_view path = own->l_name;
+    return path.starts_with('/') ? std::string(path.substr(0, path.rfind('/') + 1)) : "";
+}
+
+/// Opens the library by its name: the RUNPATH of the binary with this code says where it is. A sanitizer calls dlopen()
+/// for its program, so that the loader looks at the sanitizer's RUNPATH instead; then the folder is tried.
 Expected<Library> open() {
     void* library = dlopen(NORMJIT_LLVM, RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) {
-        return unavailable(fmt::format(
-            "llvm: {}; it comes with normjit, and belongs beside its library or on the loader's path", dlerror()));
+        const std::string reason = dlerror(), folder = own_folder();
+        if (!folder.empty()) library = dlopen((folder + NORMJIT_LLVM).c_str(), RTLD_NOW | RTLD_LOCAL);
+        if (library == nullptr) {
+            return unavailable(fmt::format(
+                "llvm: {}; it comes with normjit, and belongs beside its library or on the loader's path", reason));
+        }
     }
     auto* const function = reinterpret_cast<Ask*>(dlsym(library, function_name));
     if (function == nullptr) return unavailable(fmt::format("llvm: {} has no {}()", NORMJIT_LLVM, function_name));
