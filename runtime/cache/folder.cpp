@@ -23,7 +23,8 @@ namespace normjit::cache {
 namespace {
 
 constexpr std::string_view entry_end = ".kernel";
-constexpr size_t digits_of_folder = 2;
+constexpr size_t digits_of_folder = 2, digits_of_id = 32;
+constexpr std::string_view hex_digits = "0123456789abcdef";
 
 /// No file takes longer than this to write, and the clocks of machines that share a disk differ by less.
 constexpr int64_t hour = 3600 * int64_t{1'000'000'000};
@@ -46,7 +47,14 @@ bool others_may_write(const struct stat& facts) { return (facts.st_mode & (S_IWG
 bool is_ours(const struct stat& facts) { return facts.st_uid == geteuid() || facts.st_uid == 0; }
 
 bool is_folder_name(std::string_view name) {
-    return name.size() == digits_of_folder && name.find_first_not_of("0123456789abcdef") == name.npos;
+    return name.size() == digits_of_folder && name.find_first_not_of(hex_digits) == name.npos;
+}
+
+/// True for names by name_of(), without their folder, and for those of unfinished entries. All other files in the
+/// folder are somebody else's, and are left alone.
+bool is_entry_name(std::string_view name) {
+    return name.find_first_not_of(hex_digits) == digits_of_id && name[digits_of_id] == '-' &&
+           name.find(entry_end, digits_of_id) != name.npos;
 }
 
 /// Returns the names in a folder. It uses readdir, because std::filesystem ends the process when memory runs out.
@@ -119,7 +127,7 @@ Expected<std::string> Folder::read_bytes(int folder, const std::string& name, bo
 void Folder::add_files(const Descriptor& folder, const std::string& below, std::string_view start, std::string_view end,
                        std::vector<File>& files) const {
     for (const std::string& name : names_in(folder)) {
-        if (!name.starts_with(start) || !name.ends_with(end)) continue;
+        if (!name.starts_with(start) || !name.ends_with(end) || !is_entry_name(name)) continue;
         struct stat facts{};
         if (fstatat(folder.get(), name.c_str(), &facts, AT_SYMLINK_NOFOLLOW) != 0)
             continue;  // it has disappeared in the meantime
@@ -127,7 +135,7 @@ void Folder::add_files(const Descriptor& folder, const std::string& below, std::
     }
 }
 
-/// Files outside the 256 folders belong to earlier versions or are foreign.
+/// Entries outside the 256 folders are those of earlier versions.
 Expected<std::vector<Folder::File>> Folder::list(std::string_view end) const {
     std::vector<File> files;
     NORMJIT_TRY(const Descriptor all, open(AT_FDCWD, path_, path_));

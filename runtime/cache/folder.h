@@ -6,7 +6,8 @@
 //
 // The content is run as code. The folder, its subfolders and the files must therefore belong to this process's
 // effective user or to root, and nobody else may write to the folders. Otherwise every function fails with
-// `unavailable`, unless others are trusted. Links below the folder are not followed.
+// `unavailable`, unless others are trusted. Links below the folder are not followed. The folder may have other content:
+// files without such a name are neither listed nor removed.
 #pragma once
 
 #include "system/file_io.h"

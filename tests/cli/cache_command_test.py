@@ -82,10 +82,13 @@ class Cache(Case):
 
     def test_garbage(self):
         self.fill()
-        (self.cache / "foreign-none.kernel").write_text("something else")
+        (self.cache / f"{'0' * 32}-none.kernel").write_text("something else")
+        foreign = self.cache / "foreign.kernel"
+        foreign.write_text("somebody else's")
         self.assertEqual(self.show("gc")["removed_files"], 1)
         left = self.show("gc", "--size", "1")
         self.assertEqual((left["removed_files"], left["entries"], left["bytes"]), (2, 0, 0))
+        self.assertTrue(foreign.exists())
         message = "--size 0: must be a number of bytes, with K, M or G for more"
         self.refused(2, message, "cache", "gc", "--size", "0", "--dir", self.cache)
 

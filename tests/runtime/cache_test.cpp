@@ -28,6 +28,13 @@ std::string only_path(const Folder& folder) {
     return folder.path_of(files[0]);
 }
 
+/// Returns the name of an entry that a process had not finished.
+std::string unfinished(const std::string& digit) {
+    std::string id;
+    for (int i = 0; i < 32; ++i) id += digit;
+    return id + "-none.kernel.0123456789abcdef.tmp";
+}
+
 struct Lookup {
     std::optional<Artifact> artifact;
     std::vector<std::string> damaged;
@@ -180,8 +187,8 @@ TEST_CASE("time stamps in the future do not count as a last use") {
     for (int cols = 1; cols <= 3; ++cols) bytes += folder.keep(made("rmsnorm cols=" + std::to_string(cols)))->bytes;
     const auto files = *folder.files();
     for (const auto& file : files) std::filesystem::last_write_time(folder.path_of(file), tomorrow);
-    write_text(temporary / "a-none.kernel.0.tmp", "half of");
-    std::filesystem::last_write_time(temporary / "a-none.kernel.0.tmp", tomorrow);
+    write_text(temporary / unfinished("a"), "half of");
+    std::filesystem::last_write_time(temporary / unfinished("a"), tomorrow);
     const Artifact entry = made("rmsnorm cols=4");
     const auto kept = folder.keep(entry);
     CHECK(folder.clean(bytes + kept->bytes - 1, kept->name).files == 2);  // removes one of three entries and a
@@ -268,13 +275,32 @@ TEST_CASE("the least recently used go first when there are too many bytes") {
 TEST_CASE("a dead process's unfinished file is removed after an hour") {
     const TemporaryFolder temporary;
     const Folder folder(temporary.path());
-    write_text(temporary / "a-none.kernel.77-0.tmp", "half of");
-    write_text(temporary / "b-none.kernel.78-0.tmp", "half of");
+    for (const char* digit : {"a", "b"}) write_text(temporary / unfinished(digit), "half of");
     const auto now = std::filesystem::file_time_type::clock::now();
-    std::filesystem::last_write_time(temporary / "a-none.kernel.77-0.tmp", now - std::chrono::hours(2));
+    std::filesystem::last_write_time(temporary / unfinished("a"), now - std::chrono::hours(2));
     CHECK(folder.files()->empty());
     CHECK(folder.clean(1 << 20).files == 1);
-    CHECK(names_in(temporary.path()) == std::vector<std::string>{"b-none.kernel.78-0.tmp"});
+    CHECK(names_in(temporary.path()) == std::vector<std::string>{unfinished("b")});
+}
+
+TEST_CASE("files that are not the cache's are neither listed nor removed") {
+    const TemporaryFolder temporary;
+    const Folder folder(temporary.path());
+    const std::string id(32, 'a');
+    std::filesystem::create_directory(temporary / "aa");
+    std::vector<std::string> paths;
+    for (const std::string& name : {std::string("notes.tmp"), std::string("linux.kernel"), id + ".kernel",
+                                    id + "a-none.kernel", id + "-none.tmp", id + "-none.kernel.bak"}) {
+        for (const char* below : {"", "aa/"}) {
+            paths.push_back(temporary / (below + name));
+            write_text(paths.back(), "precious");
+            std::filesystem::last_write_time(paths.back(),
+                                             std::filesystem::file_time_type::clock::now() - std::chrono::hours(9));
+        }
+    }
+    CHECK(folder.files()->empty());
+    CHECK(folder.clean(0).files == 0);
+    for (const std::string& path : paths) CHECK_MESSAGE(std::filesystem::exists(path), path);
 }
 
 TEST_CASE("a folder that cannot be written says so") {
