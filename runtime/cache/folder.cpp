@@ -78,6 +78,12 @@ Status make_folder(const std::string& path) {
     return invalid_argument(fmt::format("{}: is no folder and cannot be made one", path));
 }
 
+/// Lets those who may use a folder use one that was made in it as well, whatever the process's umask is.
+void give_rights_of(const Descriptor& folder, const std::string& below) {
+    struct stat facts{};
+    if (fstat(folder.get(), &facts) == 0) fchmodat(folder.get(), below.c_str(), facts.st_mode & 07777, 0);
+}
+
 std::string absolute(const std::string& path) {
     std::error_code error;
     const auto from_here = std::filesystem::absolute(path, error);
@@ -200,7 +206,7 @@ Expected<Folder::File> Folder::keep(const Artifact& artifact) const {
     NORMJIT_TRY(const Descriptor all, open(AT_FDCWD, path_, path_));
     const File kept{name_of(artifact), 0, 0};
     const std::string below = kept.name.substr(0, digits_of_folder);
-    mkdirat(all.get(), below.c_str(), 0700);
+    if (mkdirat(all.get(), below.c_str(), 0700) == 0 && trust_others_) give_rights_of(all, below);
     NORMJIT_TRY(const Descriptor folder, open(all.get(), below, path_ + "/" + below));
     if (!folder.is_open()) return invalid_argument(fmt::format("{}/{}: cannot be made", path_, below));
     const std::string name = kept.name.substr(below.size() + 1), bytes = serialise(artifact);

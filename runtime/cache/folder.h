@@ -55,7 +55,8 @@ class Folder {
     Expected<std::optional<Artifact>> find(std::string_view key, const std::optional<std::string>& maker,
                                            const Damaged& damaged) const;
 
-    /// Writes an artifact, replacing one with the same key and maker, and creates the folder if needed.
+    /// Writes an artifact, replacing one with the same key and maker. Creates the folder if needed, for this user alone;
+    /// if others are trusted, subfolders have the rights of the folder.
     Expected<File> keep(const Artifact& artifact) const;
 
     /// Returns all entries, the last used first; none if there is no folder.

@@ -107,6 +107,19 @@ TEST_CASE("a folder gives back what it was given, and only that") {
     CHECK((fs::status(folder.path()).permissions() & fs::perms::mask) == fs::perms::owner_all);
 }
 
+TEST_CASE("users who trust each other share a folder that they all may write to") {
+    const TemporaryFolder temporary;
+    REQUIRE(chmod(temporary.path().c_str(), 02770) == 0);
+    const mode_t mask = umask(077);
+    const Folder folder(temporary.path(), true);
+    const auto kept = folder.keep(made("rmsnorm cols=1"));
+    umask(mask);
+    REQUIRE(kept.ok());
+    struct stat facts{};
+    REQUIRE(stat((temporary / kept->name.substr(0, 2)).c_str(), &facts) == 0);
+    CHECK((facts.st_mode & 07777) == 02770);
+}
+
 TEST_CASE("a folder that others may write to is refused, unless they are trusted") {
     const TemporaryFolder temporary;
     const Folder folder(temporary.path()), trusting(temporary.path(), true);

@@ -28,7 +28,8 @@ struct CacheOptions {
     std::optional<bool> everything = {};  ///< also keeps code that the x86-64 generator makes faster than it is read
     /// Allows a folder that others may write to. Its content is run as code: without this option, a folder or file that
     /// belongs to another user (except root), or that group or others may write to, is reported to the log and not
-    /// used. Packs are always trusted: name only those that nobody else writes.
+    /// used. To share a folder, make it with the rights that its users need. Packs are always trusted: name only those
+    /// that nobody else writes.
     std::optional<bool> trust_others = {};
 };
 
