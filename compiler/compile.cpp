@@ -16,6 +16,7 @@
 namespace normjit {
 
 Status legality(const Spec& spec, const Schedule& schedule, const Target& target) {
+    const DefaultSettings settings;
     return backend::make_legal_plan(spec, schedule, target).status();
 }
 

@@ -2,6 +2,7 @@
 #include "normjit/serialise.h"
 
 #include "backend/backend.h"
+#include "support/default_settings.h"
 #include "support/text.h"
 #include "support/try.h"
 
@@ -151,6 +152,7 @@ std::string serialise(const Artifact& artifact) {
 /// Reads the parts before comparing the checksum, because an error about an unreadable part says more. Expensive work
 /// comes after the checksum.
 Expected<Artifact> parse_artifact(std::string_view bytes) {
+    const DefaultSettings settings;
     if (!bytes.starts_with(artifact_magic))
         return error("version", fmt::format("does not start with '{}'", text::trim(artifact_magic)));
     Reader reader(bytes.substr(artifact_magic.size()));

@@ -2,6 +2,7 @@
 // The formulas of templates/norms, and how the text of a spec begins.
 #include "spec/formula.h"
 #include "spec/library.h"
+#include "support/default_settings.h"
 #include "support/lasting.h"
 #include "support/text.h"
 #include "support/try.h"
@@ -26,6 +27,7 @@ std::string_view name_of(const LibraryNorm& norm) { return norm.file.substr(0, n
 
 /// Reads a formula, or the name of one in the library, after which the text must end.
 Expected<ir::Signature> signature_of(std::string_view formula) {
+    const DefaultSettings settings;
     const std::string_view word = text::trim(formula);
     const auto of_library = library_formula(word);
     if (!of_library && !word.empty() && text::first_word(word) == word && word != word_of_formulas) {

@@ -6,12 +6,12 @@
 #include "spec/formula_defaults.h"
 #include "spec/formula_source.h"
 #include "spec/halves.h"
+#include "support/default_settings.h"
 #include "support/try.h"
 
 #include <algorithm>
 #include <cfloat>
 #include <cmath>
-#include <cstdlib>
 #include <set>
 #include <utility>
 
@@ -129,7 +129,7 @@ class FormulaReader {
         if (axes.is_scalar() && is_gradient_asked_for(tensor.name)) return Axes{.column = true, .run = spec_.cols};
         if (tensor.run.empty()) return axes;
         const auto number = std::ranges::find(formula_.numbers, tensor.run, &Formula::Number::name);
-        const double run = number == formula_.numbers.end() ? std::strtod(tensor.run.c_str(), nullptr) : number->value;
+        const double run = number == formula_.numbers.end() ? *text::parse_double(tensor.run) : number->value;
         const bool fits = run >= 1 && run <= static_cast<double>(spec_.cols) && run == std::floor(run);
         axes.run = fits ? static_cast<int64_t>(run) : 0;
         if (fits && spec_.cols % axes.run == 0) return axes;
@@ -375,26 +375,26 @@ class FormulaReader {
 
 /// Makes a reader for the text, and returns use(reader).
 template <class Use>
-auto with_reader(std::string_view text, const Use& use) -> decltype(use(std::declval<FormulaReader&>())) {
+auto with_reader(std::string_view text, const Use& use) -> decltype(use(std::declval<FormulaReader>())) {
+    const DefaultSettings settings;
     NORMJIT_TRY(const FormulaSource source, read_source(text));
     const std::vector<std::string> words = possible_keys(source);
     const std::string line = source.signature.name + " " + std::string(source.rest);
     NORMJIT_TRY(const auto fields,
                 text::Fields::parse("spec", line, std::vector<std::string_view>(words.begin(), words.end())));
-    FormulaReader reader(source, fields);
-    return use(reader);
+    return use(FormulaReader(source, fields));
 }
 
 }  // namespace
 
 Expected<Spec> parse_formula_spec(std::string_view text) {
-    return with_reader(text, [](FormulaReader& reader) { return reader.read(); });
+    return with_reader(text, [](FormulaReader&& reader) { return reader.read(); });
 }
 
 Expected<GradientKind> gradient_kind(std::string_view text, std::string_view input) {
     if (!begins_with_formula(text))
         return invalid_argument("spec: must begin with a formula; only formulas can be asked about gradients");
-    return with_reader(text, [&](FormulaReader& reader) { return reader.gradient_kind(input); });
+    return with_reader(text, [&](FormulaReader&& reader) { return reader.gradient_kind(input); });
 }
 
 }  // namespace normjit

@@ -5,6 +5,7 @@
 #include "spec/dependencies.h"
 #include "spec/formula.h"
 #include "spec/traffic.h"
+#include "support/default_settings.h"
 #include "support/try.h"
 
 #include <cfloat>
@@ -265,6 +266,7 @@ Status check_rules(const Said& said) {
 
 Status validate(const Spec& spec) {
     if (spec.formula) {
+        const DefaultSettings settings;
         NORMJIT_RETURN_IF_ERROR(check_sizes(spec));
         return check_formula(spec);
     }

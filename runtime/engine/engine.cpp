@@ -46,6 +46,8 @@ Engine::Impl::Loaded Engine::Impl::load(const Artifact& artifact) const {
 Expected<Kernel> Engine::Impl::prepare(const Request& request, const PrepareOptions& options) {
     if (const LoadedKernel ready = kernels_.find(request)) return Kernel(ready, allocator_);
     const ApiScope scope;
+    const DefaultSettings settings;  // a host may have unmasked floating-point exceptions, even the one for inexact
+                                     // results; threads of the engine inherit that
     NORMJIT_RETURN_IF_ERROR(validate(request.spec));
     if (!request.schedule) advisor_.note(request.spec);
     if (options.on_miss == OnMiss::error) {
@@ -62,8 +64,7 @@ Expected<Kernel> Engine::Impl::prepare(const Request& request, const PrepareOpti
 Engine::Impl::Loaded Engine::Impl::obtain(const Request& request) {
     return flights_.run(request, [this](const Request& each) -> Loaded {
         if (LoadedKernel ready = kernels_.find(each)) return ready;
-        const DefaultSettings settings;  // a host may have unmasked floating-point exceptions, even the one for inexact
-                                         // results
+        const DefaultSettings settings;
         NORMJIT_TRY(LoadedKernel kernel,
                     each.schedule ? load_or_compile(each.spec, *each.schedule) : choose_and_obtain(each.spec));
         kernels_.add(each, kernel);
@@ -213,6 +214,7 @@ Engine make_engine(std::shared_ptr<const Device> device, const EngineOptions& op
 
 Expected<Engine> Engine::create(const EngineOptions& options) {
     const ApiScope scope;
+    const DefaultSettings settings;
     EngineOptions complete = options;
     NORMJIT_TRY(complete.cache, cache::fill_in(options.cache));
     NORMJIT_TRY(const Environment environment, normjit::environment());
@@ -236,6 +238,7 @@ const DeviceClass& Engine::device_class() const { return impl_->advisor().device
 
 ChosenSchedule Engine::choose(const Spec& spec) const {
     const ApiScope scope;
+    const DefaultSettings settings;
     return impl_->advisor().choose(spec);
 }
 

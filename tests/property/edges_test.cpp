@@ -43,14 +43,16 @@ Case with_rows(Case drawn, int64_t rows) {
     return drawn;
 }
 
-// Access to the register that holds the calling thread's rounding mode and whether it flushes denormals, without the
-// exception flags.
+// Access to the register that holds the calling thread's rounding mode, whether it flushes denormals, and which
+// exceptions do not trap, without the exception flags.
 #if defined(__x86_64__)
 constexpr uint64_t odd_rounding = 0x8040 | 0x6000;  // MXCSR: flush, denormals are zeros; towards zero
+constexpr uint64_t masks = 0x1f80;
 uint64_t rounding() { return __builtin_ia32_stmxcsr() & ~0x3fu; }
 void set_rounding(uint64_t word) { __builtin_ia32_ldmxcsr(static_cast<unsigned>(word)); }
 #else
 constexpr uint64_t odd_rounding = 1 << 24 | 3 << 22;  // FPCR: the same
+constexpr uint64_t masks = 0;                         // not all processors can trap
 uint64_t rounding() {
     uint64_t word = 0;
     __asm__ volatile("mrs %0, fpcr" : "=r"(word));
@@ -59,10 +61,10 @@ uint64_t rounding() {
 void set_rounding(uint64_t word) { __asm__ volatile("msr fpcr, %0" ::"r"(word)); }
 #endif
 
-/// Runs `launch` while the calling thread flushes denormals and rounds towards zero.
+/// Runs `launch` while the calling thread flushes denormals, rounds towards zero, and traps every exception.
 template <class Launch>
 auto with_odd_rounding(Launch launch) {
-    const uint64_t usual = rounding(), odd = usual | odd_rounding;
+    const uint64_t usual = rounding(), odd = (usual | odd_rounding) & ~masks;
     set_rounding(odd);
     auto result = launch();
     const bool kept = rounding() == odd;
@@ -165,6 +167,31 @@ TEST_CASE("denormals are kept, however the caller rounds") {
 
 TEST_CASE("sums over runs of columns have the same bits, however the caller rounds") {
     check_cases(100, runs_case, check_sums);
+}
+
+TEST_CASE("formulas are read and kernels made, whatever the caller traps") {
+    if (!machine().ok() || on_gpu()) return;
+    for (const char* text :
+         {"norm a(x[M,N]) -> y[M,N] { y = x * 0.1 * 0.3 + x ^ 1.3 / 3 } cols=10",
+          "norm a(x[M,N]) -> y[M,N] { y = x * (1 / (N - 1)) } cols=1",
+          "norm a(x[M,N]) -> y[M,N] { y = x * 1e300 * 1e300 + (0 / 0) } cols=10 pass=forward",
+          "norm a(x[M,N], w[N/R]) -> y[M,N] { y = gelu(x * k) * w } cols=6 R=3 k=0.7 out=dx,dw x=f64",
+          "rmsnorm cols=1000 stats=recompute gamma_offset=0.3 eps=1e-7"}) {
+        CAPTURE(text);
+        const auto [reason, kept] = with_odd_rounding([&]() -> std::string {
+            const auto spec = parse_spec(text);
+            if (!spec.ok()) return spec.status().message();
+            for (const char* other : {"sm_90", "aarch64"}) heuristic(*spec, *parse_target(other));
+            const auto engine = Engine::create({.threads = 2});
+            if (!engine.ok()) return engine.status().message();
+            const auto kernel = engine->prepare(*spec);
+            if (!kernel.ok()) return kernel.status().message();
+            const auto read = parse_artifact(serialise(kernel->artifact()));
+            return read.ok() ? engine->load(*read).status().message() : read.status().message();
+        });
+        CHECK(reason == "");
+        CHECK(kept);
+    }
 }
 
 TEST_CASE("the same code is made, however the caller rounds") {
