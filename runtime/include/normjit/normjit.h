@@ -198,7 +198,7 @@ typedef struct normjit_prepare_options {
     void* stream;         /* a CUstream that must not be capturing */
 } normjit_prepare_options;
 
-/* `options` may be NULL. */
+/* `options` may be NULL. A spec's text is read at each call, even if the kernel is known: keep the kernel. */
 NORMJIT_API normjit_status normjit_prepare(normjit_engine* engine, const normjit_spec* spec,
                                            const normjit_prepare_options* options, normjit_kernel** kernel);
 
