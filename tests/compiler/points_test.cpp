@@ -79,27 +79,28 @@ TEST_CASE("what is wrong with a file of points has its line") {
     CHECK(error("device A\x01\n").starts_with("line 1: device A"));
 }
 
-TEST_CASE("a problem takes the schedule of the nearest point, scaled, on every GPU") {
-    const PointSet points = of(made);
-    const auto on = [&](const char* target, const std::string& spec) {
+TEST_CASE("a problem takes the schedule of a point, scaled, on every GPU") {
+    const PointFile file = *parse_points(made);
+    const auto on = [&](size_t point, const char* target, const std::string& spec) {
+        PointSet points;
+        points.add({file.device, file.target, {file.points[point]}}, "made.txt");
         return heuristic(*parse_spec(spec), *parse_target(target), points);
     };
     constexpr const char* here = "sm_90 sms=100 shared=232448 l2=30000000";
-    const Schedule measured = parse_points(made)->points[1].schedule;
-    CHECK(on(here, "rmsnorm pass=forward rows=2048 cols=4096 x=bf16") == measured);
+    const Schedule sums = file.points[0].schedule, forward = file.points[1].schedule;
+    CHECK(on(1, here, "rmsnorm pass=forward rows=2048 cols=4096 x=bf16") == forward);
     // the same vectors a thread, the last of them idle, and as many groups as run at once
-    CHECK(on(here, "rmsnorm pass=forward rows=1500 cols=4000 x=f16") == measured);
-    CHECK(std::get<CudaSchedule>(on(here, "rmsnorm pass=forward rows=2048 cols=8192 x=bf16").device).threads_per_row ==
-          256);
-    CHECK(on("sm_90 sms=132 shared=232448 l2=30000000", "rmsnorm pass=forward rows=2048 cols=4096 x=bf16").row_groups ==
-          132);
-    CHECK(on("sm_80 sms=100", "rmsnorm pass=forward rows=2048 cols=4096 x=bf16").device == measured.device);
-    CHECK(on(here, "rmsnorm pass=forward rows=5 cols=4096 x=bf16 invariant=1").device ==
-          on(here, "rmsnorm pass=forward rows=50000 cols=4096 x=bf16 invariant=1").device);
-    const Schedule of_sums = parse_points(made)->points[0].schedule;
-    CHECK(on(here, "rmsnorm rows=64 cols=512") == of_sums);
-    CHECK(on(here, "rmsnorm rows=50 cols=500").device == of_sums.device);
-    CHECK(on("sm_80 sms=100", "rmsnorm rows=64 cols=512").device == of_sums.device);
+    CHECK(on(1, here, "rmsnorm pass=forward rows=1500 cols=4000 x=f16") == forward);
+    const Schedule twice = on(1, here, "rmsnorm pass=forward rows=2048 cols=8192 x=bf16");
+    CHECK(std::get<CudaSchedule>(twice.device).threads_per_row == 256);
+    const char* larger = "sm_90 sms=132 shared=232448 l2=30000000";
+    CHECK(on(1, larger, "rmsnorm pass=forward rows=2048 cols=4096 x=bf16").row_groups == 132);
+    CHECK(on(1, "sm_80 sms=100", "rmsnorm pass=forward rows=2048 cols=4096 x=bf16").device == forward.device);
+    CHECK(on(1, here, "rmsnorm pass=forward rows=5 cols=4096 x=bf16 invariant=1").device ==
+          on(1, here, "rmsnorm pass=forward rows=50000 cols=4096 x=bf16 invariant=1").device);
+    CHECK(on(0, here, "rmsnorm rows=64 cols=512") == sums);
+    CHECK(on(0, here, "rmsnorm rows=50 cols=500").device == sums.device);
+    CHECK(on(0, "sm_80 sms=100", "rmsnorm rows=64 cols=512").device == sums.device);
 }
 
 TEST_CASE("a measured problem takes its own point") {
