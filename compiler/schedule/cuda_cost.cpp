@@ -134,8 +134,16 @@ const CostTrees& trees() {
     return costs;
 }
 
-std::optional<double> read_number(std::string_view word) {
-    double value = 0;
+/// Takes the first word from a line; words are separated by one space.
+std::string_view take_word(std::string_view& line) {
+    const std::string_view word = line.substr(0, line.find(' '));
+    line.remove_prefix(std::min(word.size() + 1, line.size()));
+    return word;
+}
+
+template <class T>
+std::optional<T> read_number(std::string_view word) {
+    T value = 0;
     const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
     if (error != std::errc() || end != word.data() + word.size()) return std::nullopt;
     return value;
@@ -169,37 +177,34 @@ Expected<CostTrees> CostTrees::parse(std::string_view text, std::span<const std:
     bool has_names = false;
     for (const std::string_view line : text::split(text, '\n')) {
         if (line.empty() || line.starts_with('#')) continue;
-        const std::vector<std::string_view> all = text::split(line, ' ');
         if (!has_names) {
-            if (!std::ranges::equal(all, names)) return invalid_argument("costs: the numbers have other names");
+            if (!std::ranges::equal(text::split(line, ' '), names))
+                return invalid_argument("costs: the numbers have other names");
             has_names = true;
             continue;
         }
-        std::span<const std::string_view> words = all;
+        std::string_view rest = line;
         costs.roots_.push_back(costs.nodes_.size());
-        if (!costs.read_tree(words, names.size()) || !words.empty())
+        if (!costs.read_tree(rest, names.size()) || !rest.empty())
             return invalid_argument("costs: a line is no tree: " + text::shown(line));
     }
     if (costs.roots_.empty()) return invalid_argument("costs: there is no tree");
     return costs;
 }
 
-bool CostTrees::read_tree(std::span<const std::string_view>& words, size_t numbers) {
-    if (words.empty()) return false;
-    const std::string_view word = words.front();
-    words = words.subspan(1);
-    const size_t colon = word.find(':');
-    const auto value = read_number(colon == word.npos ? word : word.substr(colon + 1));
+bool CostTrees::read_tree(std::string_view& line, size_t numbers) {
+    const std::string_view word = take_word(line);
+    const size_t colon = word.find(':'), at = nodes_.size();
+    const auto value = read_number<double>(colon == word.npos ? word : word.substr(colon + 1));
     if (!value) return false;
-    const size_t at = nodes_.size();
     nodes_.push_back({-1, *value});
     if (colon == word.npos) return true;
-    const auto number = read_number(word.substr(0, colon));
-    if (!number || !(*number >= 0 && *number < static_cast<double>(numbers))) return false;
-    nodes_[at].number = static_cast<int>(*number);
-    if (!read_tree(words, numbers)) return false;
+    const auto number = read_number<int>(word.substr(0, colon));
+    if (!number || *number < 0 || static_cast<size_t>(*number) >= numbers) return false;
+    nodes_[at].number = *number;
+    if (!read_tree(line, numbers)) return false;
     nodes_[at].otherwise = nodes_.size();
-    return read_tree(words, numbers);
+    return read_tree(line, numbers);
 }
 
 double CostTrees::sum(std::span<const double> numbers) const {

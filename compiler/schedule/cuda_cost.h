@@ -46,8 +46,8 @@ class CostTrees {
         double value;          ///< the limit, or a leaf's value
         size_t otherwise = 0;  ///< the node of the second subtree; the first one begins after this node
     };
-    /// Reads a tree from the words; false if they are none.
-    bool read_tree(std::span<const std::string_view>& words, size_t numbers);
+    /// Takes a tree from the line; false if there is none.
+    bool read_tree(std::string_view& line, size_t numbers);
 
     std::vector<Node> nodes_;
     std::vector<size_t> roots_;
