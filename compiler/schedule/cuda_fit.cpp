@@ -49,7 +49,7 @@ int64_t CudaFit::other_registers_if_forward_like(const plan::PlannedPath& planne
     if (target_.cuda.sm < 90) others = std::max<int64_t>(others, 28);
     const bool stays_in_shared = planned.data_registers == 0 && planned.schedule.row_memory == CudaMemory::shared;
     if (stays_in_shared) return others;
-    if (target_.cuda.sm >= 100 && planned.steps >= 4) others = std::max<int64_t>(others, planned.steps >= 8 ? 60 : 40);
+    if (target_.cuda.sm >= 100 && planned.steps >= 3) others = std::max<int64_t>(others, planned.steps >= 8 ? 60 : 40);
     if (target_.cuda.sm >= 120 && planned.schedule.cluster > 1) others += 16;
     if (target_.cuda.sm >= 100 || planned.steps >= 8)
         others += converted_f16(planned, operands_.columns().size() + operands_.matrices().size());
