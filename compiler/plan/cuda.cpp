@@ -299,11 +299,15 @@ ElementWork element_work(const Spec& spec, const Target& target) {
                      .sweeps = static_cast<int>(plan->sweeps.size()),
                      .group_maxima = static_cast<int>(cuda.group_maxima.size()),
                      .sum_runs = runs_of(cuda.sums)};
-    ir::PerValue<bool> counted(plan->function.values.size());
+    const ir::PerValue<bool> same = ir::same_in_groups(plan->function);
+    ir::PerValue<int> sweeps_of(plan->function.values.size());
     for (const Sweep& sweep : plan->sweeps) {
         for (const ir::ValueId id : sweep.elements) {
-            if (is_costly(plan->function[id].op) && !counted[id]) ++work.functions;
-            counted[id] = true;
+            const Op op = plan->function[id].op;
+            ++sweeps_of[id];
+            if (is_costly(op) && sweeps_of[id] == 1) ++work.functions;
+            if (op == Op::compare && sweeps_of[id] == 2) ++work.shared_comparisons;
+            if (op == Op::div && !same[id]) work.divides = true;
         }
     }
     return work;

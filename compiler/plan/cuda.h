@@ -26,6 +26,8 @@ struct ElementWork {
     int64_t kept_elements = 0;           ///< the number of CudaPlan::kept_elements
     int sweeps = 0;                      ///< passes over a row
     int functions = 0;                   ///< costly calls (tens of instructions) in all sweeps; kept results count once
+    int shared_comparisons = 0;          ///< comparisons that several sweeps compute
+    bool divides = false;                ///< some elements are quotients, not one for each group of columns
     int group_maxima = 0;                ///< values of groups of columns that lanes agree on
     std::vector<int64_t> sum_runs = {};  ///< ColumnSum::run of each sum over the rows
 };

@@ -25,7 +25,8 @@ bool CudaFit::is_comfortable(const CudaSchedule& s) const {
 }
 
 /// Returns how many registers ptxas needs in addition to data and work: 20 for addresses and counters, more with many
-/// vectors a thread, for functions of elements, whose instructions overlap, and for some targets (NOTES N-709).
+/// vectors a thread, for functions and quotients of elements, whose instructions overlap, for values that it keeps, and
+/// for some targets (NOTES N-709).
 int64_t CudaFit::other_registers(const plan::PlannedPath& planned) const {
     constexpr int64_t functions = 16, before_sm_90 = 24, many_steps = 36;
     int64_t others = planned.steps > 4 ? 40 : 20;
@@ -33,7 +34,8 @@ int64_t CudaFit::other_registers(const plan::PlannedPath& planned) const {
     if (target_.cuda.sm < 90) others += before_sm_90;
     if (planned.steps >= 7) others += many_steps;
     if (features_.sums > 0) others += converted_f16(planned, operands_.matrices().size());
-    if (features_.work.kept_elements > 0) others += functions;
+    if (features_.work.kept_elements > 0 || features_.work.divides) others += functions;
+    others += kept_by_ptxas(planned);
     if (target_.cuda.sm >= 100 && is_shifted) others = std::max<int64_t>(others, 36);
     if (target_.cuda.sm < 90 && is_shifted) others = std::max<int64_t>(others, 28);
     if (target_.cuda.sm >= 120 && planned.schedule.cluster > 1) others += 32;
@@ -68,6 +70,22 @@ int64_t CudaFit::converted_f16(const plan::PlannedPath& planned, size_t operands
     const auto is_f16 = [](const Operand& operand) { return operand.dtype == DType::f16; };
     if (std::ranges::none_of(operands_, is_f16)) return 0;
     return planned.steps * planned.schedule.vector_width * static_cast<int64_t>(operands) / 2;
+}
+
+/// Returns the registers of values that ptxas keeps from sweep to sweep or unpacks long before they are used: columns,
+/// where there are more than a norm's scale and shift, the elements of several matrices that many sweeps share, and
+/// comparisons with what follows from them (NOTES N-709).
+int64_t CudaFit::kept_by_ptxas(const plan::PlannedPath& planned) const {
+    constexpr int64_t usual_columns = 2;
+    constexpr int usual_sweeps = 3;
+    const int64_t elements = planned.steps * planned.schedule.vector_width;
+    const auto narrow = std::ranges::count_if(operands_.columns(), [](const Operand& o) { return o.bytes() < 4; });
+    int64_t found = 2 * elements * features_.work.shared_comparisons;
+    if (narrow > usual_columns && planned.schedule.column_memory == CudaMemory::registers)
+        found += narrow * elements / 2;
+    if (features_.is_formula && features_.work.sweeps > usual_sweeps && features_.matrices_read > 1)
+        found += features_.matrices_read * elements;
+    return found;
 }
 
 bool CudaFit::make_comfortable(CudaSchedule& s) const {

@@ -32,6 +32,7 @@ class CudaFit {
     bool registers_suffice(const plan::PlannedPath& planned) const;
     int64_t other_registers(const plan::PlannedPath& planned) const;
     int64_t other_registers_if_forward_like(const plan::PlannedPath& planned) const;
+    int64_t kept_by_ptxas(const plan::PlannedPath& planned) const;
     int64_t converted_f16(const plan::PlannedPath& planned, size_t operands) const;
 
     const Spec& spec_;

@@ -127,6 +127,21 @@ constexpr const char* specs_of_formulas[] = {
     "gated_rmsnorm cols=128 x=bf16 z=e5m2 gamma=f32 dx=e5m2",
 };
 
+/// More columns than a scale and a shift, more sweeps than a norm has, quotients and comparisons of elements.
+constexpr const char* specs_of_crowded_formulas[] = {
+    "norm four(x[M,N], a[N], b[N], c[N], d[N]) -> y[M,N] { v = x * a + b; y = v * rsqrt(row_mean(v * v) + eps) * c + d "
+    "} pass=forward cols=4096 x=bf16",
+    "norm twice(x[M,N], g[N], b[N], h[N], d[N]) -> y[M,N] { c = x - row_mean(x); a = c * rsqrt(row_mean(c * c) + eps) "
+    "* "
+    "g + b; e = a - row_mean(a); y = e * rsqrt(row_mean(e * e) + eps) * h + d } pass=forward cols=1000 x=f16",
+    "norm cubes(x[M,N]) -> y[M,N] { a = x - row_mean(x); b = a * rsqrt(row_mean(a * a) + eps); c = b * b * b; y = c * "
+    "rsqrt(row_mean(c * c) + eps) } cols=16384 x=f16",
+    "norm range(x[M,N], g[N], b[N]) -> y[M,N] { low = row_min(x); y = (x - low) / (row_max(x) - low + eps) * g + b } "
+    "pass=forward cols=4096 x=bf16",
+    "norm limited(x[M,N], g[N], b[N], t[N]) -> y[M,N] { y = max(x * rsqrt(row_mean(x * x) + eps) * g + b, t) } "
+    "cols=4096 x=bf16",
+};
+
 constexpr const char* every_function =
     "norm all(x[M,N], z[M,N]) -> y[M,N] { a = exp(x) + log(z) + sigmoid(x) + tanh(z) + softplus(x); b = gelu(a) * "
     "gelu_tanh(z) + erf(x) + min(x, z) - max(a, z); y = b * rsqrt(row_mean(b * b) + eps) + sqrt(abs(z)) * compare(x, "
@@ -265,6 +280,10 @@ TEST_CASE("sm_100") { check_architecture(100); }
 TEST_CASE("sm_120") { check_architecture(120); }
 TEST_CASE("sm_80, formulas") { check_architecture(80, specs_of_formulas); }
 TEST_CASE("sm_90, formulas") { check_architecture(90, specs_of_formulas); }
+
+// The unaligned path of the last one spills four words.
+TEST_CASE("sm_80, crowded formulas") { check_architecture(80, std::span(specs_of_crowded_formulas).first<4>()); }
+TEST_CASE("sm_90, crowded formulas") { check_architecture(90, specs_of_crowded_formulas); }
 
 TEST_CASE("every function compiles") {
     for (const int sm : architectures) {
