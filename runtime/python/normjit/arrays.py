@@ -144,12 +144,9 @@ def _checked(problem, inputs, out):
 
 
 def boolean(name, value):
-    """Returns a truth value as a bool. Raises InvalidArgument for what is neither True nor False, such as "no"."""
-    try:
-        if value in (True, False):
-            return bool(value)
-    except Exception:  # raised by an array of several elements
-        pass
+    """Returns True or False, Python's or NumPy's, as a bool. Raises InvalidArgument for anything else."""
+    if isinstance(value, bool) or type(value).__name__ in ("bool", "bool_"):  # those of NumPy 2 and 1
+        return bool(value)
     raise InvalidArgument(f"{name}: is {type(value).__name__}; must be True or False")
 
 

@@ -276,6 +276,7 @@ def test_what_is_no_array(array, message):
     ({"rounding": np.zeros(2)}, "rounding: array"),
     ({"invariant": np.zeros(2)}, "invariant: is ndarray; must be True or False"),
     ({"invariant": "no"}, "invariant: is str; must be True or False"), ({"invariant": None}, "invariant: is NoneType"),
+    ({"invariant": 1}, "invariant: is int"),
     ({"stream": "mine"}, "stream: "),
 ])
 def test_options_that_are_none(options, message):
