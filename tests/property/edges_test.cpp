@@ -103,7 +103,7 @@ Case runs_case(Random& random) {
     return random_case_of(random, spec, random_batch(random, spec));
 }
 
-std::string check_sums(const Case& a_case) {
+std::string check_sums_of_runs(const Case& a_case) {
     const auto kernel = make_kernel(a_case, engine(a_case.threads));
     if (!kernel.ok()) return kernel.status().message();
     const Inputs inputs = inputs_in_layout(a_case, make_layout(a_case));
@@ -166,7 +166,7 @@ TEST_CASE("denormals are kept, however the caller rounds") {
 }
 
 TEST_CASE("sums over runs of columns have the same bits, however the caller rounds") {
-    check_cases(100, runs_case, check_sums);
+    check_cases(100, runs_case, check_sums_of_runs);
 }
 
 TEST_CASE("formulas are read and kernels made, whatever the caller traps") {
