@@ -2,7 +2,6 @@
 #include "schedule/cuda_cost.h"
 
 #include "plan/cuda.h"
-#include "schedule/heuristics.h"
 #include "support/divide.h"
 #include "support/lasting.h"
 #include "support/text.h"
@@ -27,9 +26,7 @@ struct Division {
         const bool has_teams = s.form == CudaForm::rows;
         const double row_moved = static_cast<double>(p.cols) * p.element_bytes * (p.matrices_read + p.matrices_written);
         rows = std::min(p.rows_of_processor * target.sm_count, std::max(most_moved / row_moved, 1.0));
-        const int64_t of_block = divide_up(plan::vectors_of_row(p.cols, s.vector_width), s.cluster);
-        steps = has_teams ? divide_up(of_block, s.threads_per_row) : 1;
-        if (has_teams) idle = static_cast<double>(steps * s.threads_per_row) / static_cast<double>(of_block) - 1;
+        if (has_teams) steps = vectors_of_thread(p.cols, s), idle = idle_lanes(p.cols, s);
         const double groups = static_cast<double>(schedule.row_groups);
         is_lone = schedule.row_groups == 1;
         if (p.slice_rows > 0) {

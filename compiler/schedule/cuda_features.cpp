@@ -107,6 +107,19 @@ MatrixBytes matrix_bytes(const OperandList& operands) {
 
 int64_t CudaFeatures::vectors() const { return divide_up(cols, int64_t{width}); }
 
+int64_t vectors_of_block(int64_t cols, const CudaSchedule& s) {
+    return divide_up(plan::vectors_of_row(cols, s.vector_width), s.cluster);
+}
+
+int64_t vectors_of_thread(int64_t cols, const CudaSchedule& s) {
+    return divide_up(vectors_of_block(cols, s), s.threads_per_row);
+}
+
+double idle_lanes(int64_t cols, const CudaSchedule& s) {
+    const double lanes = static_cast<double>(vectors_of_thread(cols, s) * s.threads_per_row);
+    return lanes / static_cast<double>(vectors_of_block(cols, s)) - 1;
+}
+
 bool depends_on_slices(const Spec& spec) { return spec.has_per_slice() && !spec.invariant; }
 
 CudaFeatures cuda_features(const Spec& spec, const OperandList& operands, const Target& target) {

@@ -57,6 +57,12 @@ struct CudaFeatures {
     int widest_load() const { return can_shift ? width : alignment; }
 };
 
+/// Returns the number of vectors in a row, or in a block's share of it, and of those the most that a thread has.
+int64_t vectors_of_block(int64_t cols, const CudaSchedule& s);
+int64_t vectors_of_thread(int64_t cols, const CudaSchedule& s);
+/// Returns how many lanes have no vector in the last step of a row, as a fraction of all vectors.
+double idle_lanes(int64_t cols, const CudaSchedule& s);
+
 CudaFeatures cuda_features(const Spec& spec, const OperandList& operands, const Target& target);
 
 /// Returns how different two problems are; 0 if the same schedule should be the fastest.

@@ -98,20 +98,6 @@ class NearestPoints {
     std::vector<Waiting> waiting_;  ///< a heap, the nearest on top
 };
 
-/// Returns the number of vectors in a row, or in a block's share of it.
-int64_t vectors_of_block(int64_t cols, const CudaSchedule& s) {
-    return divide_up(plan::vectors_of_row(cols, s.vector_width), s.cluster);
-}
-int64_t vectors_of_thread(int64_t cols, const CudaSchedule& s) {
-    return divide_up(vectors_of_block(cols, s), s.threads_per_row);
-}
-
-/// Returns how many lanes have no vector in the last step of a row, as a fraction of all vectors.
-double idle_lanes(int64_t cols, const CudaSchedule& s) {
-    const double lanes = static_cast<double>(vectors_of_thread(cols, s) * s.threads_per_row);
-    return lanes / static_cast<double>(vectors_of_block(cols, s)) - 1;
-}
-
 /// Returns the smallest allowed number of threads per row that is at least `wanted`.
 int64_t allowed_threads(int64_t wanted) {
     if (wanted > 16) return round_up(wanted, 32);
@@ -120,13 +106,11 @@ int64_t allowed_threads(int64_t wanted) {
 
 class Scaling {
   public:
-    Scaling(const CudaFit& fit, const CudaFeatures& features)
-        : spec_(fit.spec()), target_(fit.target()), features_(features) {}
+    explicit Scaling(const CudaFit& fit) : spec_(fit.spec()), target_(fit.target()), features_(fit.features()) {}
 
     /// Adapts the point's schedule to this problem: vectors of as many bytes, as many vectors per thread, as many
-    /// threads per block. The result may be illegal. A point of this problem stays as it is.
+    /// threads per block. The result may be illegal.
     Schedule operator()(const Near& near) const {
-        if (is_of_this_problem(near)) return near.point().schedule;
         CudaSchedule s = near.schedule();
         s.vector_width = vector_width(near);
         if (s.form == CudaForm::rows) {
@@ -199,7 +183,7 @@ std::vector<CudaFromPoint> find_in_points(const PointSet& points, const CudaFit&
     const Spec& spec = fit.spec();
     const Target& target = fit.target();
     const CudaFeatures& features = fit.features();
-    const Scaling scaled(fit, features);
+    const Scaling scaled(fit);
     struct Found {
         Schedule schedule;
         Near near;
@@ -210,15 +194,16 @@ std::vector<CudaFromPoint> find_in_points(const PointSet& points, const CudaFit&
     while (const std::optional<Near> next = nearest.next()) {
         const Near& each = *next;
         if (found.size() == count && each.distance >= found.back().cost) break;
-        Schedule schedule = scaled(each);
+        const bool is_own = scaled.is_of_this_problem(each);
+        Schedule schedule = is_own ? each.point().schedule : scaled(each);
         auto& s = std::get<CudaSchedule>(schedule.device);
-        double cost = scaled.is_of_this_problem(each) ? -1 : each.distance;  // before others at distance 0
+        double cost = is_own ? -1 : each.distance;  // before others at distance 0
         if (s.form == CudaForm::rows) {
             cost += idle_weight *
                     std::max(idle_lanes(spec.cols, s) - idle_lanes(each.features().cols, each.schedule()), 0.0);
         }
         if (s.threads_per_row > 1024) continue;
-        if (scaled.is_of_this_problem(each) ? !fit.is_legal(s) : !fit.is_comfortable(s)) {
+        if (is_own ? !fit.is_legal(s) : !fit.is_comfortable(s)) {
             if (!fit.make_comfortable(s)) continue;
             schedule.row_groups = std::min(schedule.row_groups, cuda_row_groups(spec, target, s));
         }

@@ -12,6 +12,7 @@
 #include <cmath>
 #include <numeric>
 #include <optional>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -26,23 +27,21 @@ constexpr size_t compared = 8;
 std::optional<Schedule> from_points(const CudaFit& fit, const PointSet& points, Reasons reasons) {
     const std::vector<CudaFromPoint> found = find_in_points(points, fit, compared);
     if (found.empty()) return std::nullopt;
-    const CudaFromPoint* chosen = &found.front();
-    double cost = 0;
-    if (chosen->distance > 0) {
-        const auto cost_of = [&](const CudaFromPoint& each) {
-            return cuda_cost(fit.features(), fit.target().cuda, each.schedule);
-        };
-        chosen = &*std::ranges::min_element(found, {}, cost_of);
-        cost = cost_of(*chosen);
+    if (found.front().distance == 0) {
+        reasons.note([&] { return describe(found.front()); });
+        return found.front().schedule;
     }
-    reasons.note([&] { return describe(*chosen); });
-    if (chosen->distance > 0) {
-        reasons.note([&] {
-            return fmt::format("the best of {} schedules of points: predicted to take {:.2f} times the least time",
-                               found.size(), std::exp(cost));
-        });
-    }
-    return chosen->schedule;
+    std::vector<double> costs;
+    for (const CudaFromPoint& each : found)
+        costs.push_back(cuda_cost(fit.features(), fit.target().cuda, each.schedule));
+    const auto least = std::ranges::min_element(costs);
+    const CudaFromPoint& chosen = found[static_cast<size_t>(least - costs.begin())];
+    reasons.note([&] { return describe(chosen); });
+    reasons.note([&] {
+        return fmt::format("the best of {} schedules of points: predicted to take {:.2f} times the least time",
+                           found.size(), std::exp(*least));
+    });
+    return chosen.schedule;
 }
 
 /// Returns the schedule with the fewest blocks, then the fewest vectors a thread, in which a row fits; none if no cluster
