@@ -10,6 +10,7 @@ A tree's answer is the logarithm of a schedule's time over that of the fastest s
 Each problem counts the same, and all schedules that take much longer than the fastest count as equally slow: the heuristic
 only has to tell the best ones apart. Fitting the same records again gives the same text."""
 import argparse
+import collections
 import lzma
 import math
 import pathlib
@@ -33,7 +34,7 @@ def candidates(program, files):
     text = subprocess.run([program, *files], check=True, capture_output=True, text=True).stdout
     names, *lines = (line.split("\t") for line in text.splitlines())
     problems = [line[0] for line in lines]
-    counts = {problem: problems.count(problem) for problem in set(problems)}
+    counts = collections.Counter(problems)
     target = [min(math.log(max(float(line[2]), 1)), SLOW) for line in lines]
     return (names[3:], numpy.array([[float(each) for each in line[3:]] for line in lines]), numpy.array(target),
             numpy.array([1 / counts[problem] for problem in problems]))
