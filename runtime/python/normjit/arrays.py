@@ -29,7 +29,7 @@ Layer.__doc__ = "The output of a norm, what was normalised, and its statistics, 
 GRADIENTS, LAYER = Gradients._fields, Layer._fields
 
 _Problem = collections.namedtuple("_Problem", ("norm", "forward", "eps", "gamma_offset", "rounding", "invariant",
-                                               "accumulate"))
+                                               "accumulate"), defaults=(None,))
 
 
 def layer_norm(x: Array, gamma: Array | None = None, beta: Array | None = None, *, residual: Array | None = None,
@@ -48,7 +48,7 @@ def layer_norm(x: Array, gamma: Array | None = None, beta: Array | None = None, 
 
     Returns a Layer. All else is as in layer_norm_backward(), which takes its mean and rstd, and its h as x."""
     inputs = {"x": x, "gamma": gamma, "beta": beta, "residual": residual, "rowscale": rowscale}
-    return _compute(_Problem("layernorm", True, eps, gamma_offset, "none", invariant, ()), inputs, outputs, out, stream)
+    return _compute(_Problem("layernorm", True, eps, gamma_offset, "none", invariant), inputs, outputs, out, stream)
 
 
 def rms_norm(x: Array, gamma: Array | None = None, *, residual: Array | None = None, rowscale: Array | None = None,
@@ -58,7 +58,7 @@ def rms_norm(x: Array, gamma: Array | None = None, *, residual: Array | None = N
     rstd = 1 / sqrt(mean(h^2) + eps). gamma_offset=1 is a zero-centred gamma, as in Gemma; rounding="llama" rounds
     h, h * rstd and y where Hugging Face's LlamaRMSNorm does. All else is as in layer_norm()."""
     inputs = {"x": x, "gamma": gamma, "residual": residual, "rowscale": rowscale}
-    return _compute(_Problem("rmsnorm", True, eps, gamma_offset, rounding, invariant, ()), inputs, outputs, out, stream)
+    return _compute(_Problem("rmsnorm", True, eps, gamma_offset, rounding, invariant), inputs, outputs, out, stream)
 
 
 def layer_norm_backward(x: Array, dy: Array, gamma: Array | None = None, *, mean: Array | None = None,
@@ -196,7 +196,7 @@ def wanted_of(possible, usual, outputs, out):
     """Returns the outputs that outputs= names; for None, the usual ones and those in `out`. Raises InvalidArgument for
     a name that is not in `possible`."""
     asked = [*usual, *out] if outputs is None else outputs
-    names = [asked] if isinstance(asked, str) or not isinstance(asked, collections.abc.Iterable) else list(asked)
+    names = _names_in(asked)
     for what, given, each in (("out", list(out), out), ("outputs", outputs, names)):
         if not all(isinstance(name, str) for name in each):
             raise InvalidArgument(f"{what}: {given!r}; must be names of {', '.join(possible)}")
@@ -211,12 +211,17 @@ def wanted_of(possible, usual, outputs, out):
     return [name for name in possible if name in wanted]
 
 
+def _names_in(asked):
+    """Returns what an argument names: one name, or several."""
+    return [asked] if isinstance(asked, str) or not isinstance(asked, collections.abc.Iterable) else list(asked)
+
+
 def accumulated_of(accumulate, possible, out):
     """Returns the outputs that accumulate= names, which must be in `possible` and have an array in `out`. Raises
     InvalidArgument."""
     if accumulate is None:
         return ()
-    names = [accumulate] if isinstance(accumulate, str) or not isinstance(accumulate, collections.abc.Iterable) else [*accumulate]
+    names = _names_in(accumulate)
     for name in names:
         if name not in possible:
             raise InvalidArgument(f"accumulate: {name!r}; allowed: {', '.join(possible) or 'none of these outputs'}")
