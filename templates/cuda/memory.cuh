@@ -50,6 +50,32 @@ NORMJIT_DEVICE void load(const void* from, uint32* words) {
     }
 }
 
+// Returns the L2 policy of a matrix's reads. The lines that are written then leave L2 soon after (NOTES N-312).
+NORMJIT_DEVICE unsigned long long stays_in_l2() {
+    unsigned long long policy;
+    asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+    return policy;
+}
+
+// Loads elements of a matrix, through L1 if several warps or several sweeps read them.
+template <int bytes, bool by_l1>
+NORMJIT_DEVICE void load_matrix(const void* from, uint32* words) {
+    if constexpr (bytes < 16) return load<bytes, by_l1>(from, words);
+#pragma unroll
+    for (int i = 0; i < bytes / 16; i++) {
+        const char* at = (const char*)from + 16 * i;
+        uint32* w = words + 4 * i;
+        if constexpr (by_l1)
+            asm volatile("ld.global.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
+                         : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3])
+                         : "l"(at), "l"(stays_in_l2()));
+        else
+            asm volatile("ld.global.L1::no_allocate.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
+                         : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3])
+                         : "l"(at), "l"(stays_in_l2()));
+    }
+}
+
 // Loads data that no launch writes. Not volatile, so that the compiler may move such loads before earlier stores.
 template <int bytes>
 NORMJIT_DEVICE void load_constant(const void* from, uint32* words) {
@@ -172,6 +198,13 @@ NORMJIT_DEVICE void store_scalar(void* base, int64 index, Math value) {
     store_one<T>((T*)base + index, value);
 }
 
+// Returns an address in shared memory that ptxas cannot take apart. Of a copy with a policy whose address is the sum of a
+// register and a uniform register, ptxas 13.0 makes an illegal instruction (NOTES N-312).
+NORMJIT_DEVICE uint32 not_a_sum(uint32 address) {
+    asm("max.u32 %0, %0, 1;" : "+r"(address));
+    return address;
+}
+
 // Copies with cp.async; with by_l1, through the L1 cache. Every thread copies what it will read itself, so it only has
 // to wait for its own groups.
 template <int bytes, bool by_l1 = false>
@@ -179,13 +212,16 @@ NORMJIT_DEVICE void copy_async(uint32 to, const char* from) {
     if constexpr (bytes < 16) {
         asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to), "l"(from), "n"(bytes) : "memory");
     } else {
+        to = not_a_sum(to);
 #pragma unroll
         for (int i = 0; i < bytes / 16; i++) {
             if constexpr (by_l1)
-                asm volatile("cp.async.ca.shared.global [%0], [%1], 16;" ::"r"(to + 16 * i), "l"(from + 16 * i)
+                asm volatile("cp.async.ca.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(to + 16 * i),
+                             "l"(from + 16 * i), "l"(stays_in_l2())
                              : "memory");
             else
-                asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to + 16 * i), "l"(from + 16 * i)
+                asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(to + 16 * i),
+                             "l"(from + 16 * i), "l"(stays_in_l2())
                              : "memory");
         }
     }
@@ -214,9 +250,11 @@ NORMJIT_DEVICE void barrier_wait(uint32 barrier, uint32 parity) {
         : "memory");
 }
 NORMJIT_DEVICE void copy_bulk(uint32 to, const void* from, int bytes, uint32 barrier) {
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
-                 "l"(from), "r"(bytes), "r"(barrier)
-                 : "memory");
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::
+            "r"(to),
+        "l"(from), "r"(bytes), "r"(barrier), "l"(stays_in_l2())
+        : "memory");
 }
 
 // Orders earlier ordinary accesses to shared memory before later bulk copies to the same place.

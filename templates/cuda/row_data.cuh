@@ -109,7 +109,7 @@ __device__ __forceinline__ void RowKernel<P>::request(int place) {
                 } else if constexpr (L::staged)
                     copy_async<bytes, of_all_slices>(slot<i.value>(place, v), from);
                 else
-                    load<bytes, by_l1 || of_all_slices>(from, raw[place][v] + at);
+                    load_matrix<bytes, by_l1 || of_all_slices>(from, raw[place][v] + at);
             }
         });
     }
@@ -132,7 +132,7 @@ __device__ __forceinline__ void RowKernel<P>::fetch(int place, int v, Math (&out
     if constexpr (reread) {
         if constexpr ((P::matrices_read[level] >> i & 1) == 0) return;
         uint32 words[words_of<T, width>];
-        load<bytes_of<T, width>, true>(in_hand[i] + v * L::lanes * bytes_of<T, width>, words);
+        load_matrix<bytes_of<T, width>, true>(in_hand[i] + v * L::lanes * bytes_of<T, width>, words);
         unpack<T, width>(words, out);
     } else if constexpr (!L::staged) {
         unpack<T, width>(raw[place][v] + at, out);
