@@ -53,6 +53,8 @@ int64_t CudaFit::other_registers_if_forward_like(const plan::PlannedPath& planne
     if (stays_in_shared) return others;
     if (target_.cuda.sm >= 100 && planned.steps >= 3) others = std::max<int64_t>(others, planned.steps >= 8 ? 60 : 40);
     if (target_.cuda.sm >= 120 && planned.schedule.cluster > 1) others += 16;
+    if (planned.schedule.rows_per_team != 1 && planned.schedule.column_memory == CudaMemory::registers)
+        others = std::max<int64_t>(others, unpacked(planned));
     if (target_.cuda.sm >= 100 || planned.steps >= 8)
         others += converted_f16(planned, operands_.columns().size() + operands_.matrices().size());
     return others;
@@ -63,6 +65,16 @@ bool CudaFit::registers_suffice(const plan::PlannedPath& planned) const {
     const int64_t others = is_forward_like ? other_registers_if_forward_like(planned) : other_registers(planned);
     const int64_t data = planned.data_registers + planned.kept_registers;
     return data + planned.work_registers + others <= planned.register_limit;
+}
+
+/// Returns what a team with several rows needs if ptxas unpacks its columns once and each row once: addresses and
+/// counters, and the elements of narrow types (NOTES N-709).
+int64_t CudaFit::unpacked(const plan::PlannedPath& planned) const {
+    constexpr int64_t addresses = 16;
+    const auto is_narrow = [](const Operand& operand) { return operand.bytes() < 4; };
+    const auto narrow =
+        std::ranges::count_if(operands_.matrices(), is_narrow) + std::ranges::count_if(operands_.columns(), is_narrow);
+    return addresses + planned.steps * planned.schedule.vector_width * narrow / 2;
 }
 
 /// Returns the registers of elements that ptxas converts from f16 long before they are used.
