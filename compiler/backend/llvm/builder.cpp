@@ -19,6 +19,15 @@ Builder::Builder(llvm::Module& module, DType compute, Packing packing, const Tar
       features_(features_of(target)),
       lanes_(target.vector_bytes() / static_cast<int>(size_of(compute))) {}
 
+/// LLVM 19 takes 0 / 0 for 0 in lanes that it knows to be zero, such as those after the end of a short row, and drops the
+/// selection that keeps them out of a sum (TargetLowering::SimplifyDemandedVectorElts). It leaves a constrained division
+/// alone.
+Value* Builder::divide(Value* a, Value* b) {
+    if (features_.masks) return CreateFDiv(a, b);  // a masked load has no lanes that are known
+    return CreateConstrainedFPBinOp(llvm::Intrinsic::experimental_constrained_fdiv, a, b, nullptr, "", nullptr,
+                                    llvm::RoundingMode::NearestTiesToEven, llvm::fp::ebIgnore);
+}
+
 Value* Builder::div_or_zero(Value* a, Value* b) {
     Value* none = llvm::Constant::getNullValue(b->getType());
     // The comparison is unordered: a NaN must reach the quotient.

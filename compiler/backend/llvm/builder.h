@@ -55,6 +55,7 @@ class Builder : public llvm::IRBuilder<> {
     llvm::Value* number(double number, llvm::Type* type) { return llvm::ConstantFP::get(type, rounded(number)); }
     llvm::Value* zero() { return llvm::Constant::getNullValue(vector_type()); }
     llvm::Value* spread(llvm::Value* scalar) { return CreateVectorSplat(static_cast<unsigned>(lanes_), scalar); }
+    llvm::Value* divide(llvm::Value* a, llvm::Value* b);
     llvm::Value* div_or_zero(llvm::Value* a, llvm::Value* b);
     llvm::Value* finite_or_zero(llvm::Value* a);
     /// Returns a register with lane i ^ distance in lane i.

@@ -202,7 +202,7 @@ Vector LlvmMachine::compute(Instruction instruction, Vector, Vector a, Vector b,
         case Instruction::mul:
             return out(b_.CreateFMul(in(a), in(b)));
         case Instruction::div:
-            return out(b_.CreateFDiv(in(a), in(b)));
+            return out(b_.divide(in(a), in(b)));
         case Instruction::div_or_zero:
             return out(b_.div_or_zero(in(a), in(b)));
         case Instruction::rsqrt:
