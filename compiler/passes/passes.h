@@ -17,6 +17,10 @@ namespace normjit::passes {
 /// Folds constants, and drops + 0, - 0, * 1 and / 1.
 ir::Function fold_constants(const ir::Function& function);
 
+/// Makes matrix outputs that are inputs copies of them. A CPU stores a value as soon as it has it; after the copies it has
+/// read all inputs, some of which may be the memory of an output.
+ir::Function copy_inputs(const ir::Function& function);
+
 /// Rewrites the function so that neighbour() is only applied to inputs: the neighbour of an element-wise operation's
 /// result is the operation on neighbours. GPUs need this, because a thread has an input's vector but computes its
 /// elements one by one. CPUs exchange the lanes of a register instead.

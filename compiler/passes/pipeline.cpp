@@ -10,6 +10,7 @@ namespace {
 
 constexpr Pass table[] = {
     {.name = "fold_constants", .run = fold_constants},
+    {.name = "copy_inputs", .run = copy_inputs, .on_gpus = false},
     {.name = "regroup_row_factors", .run = regroup_row_factors, .on_gpus = false},
     {.name = "take_neighbours_of_inputs", .run = take_neighbours_of_inputs, .on_cpus = false},
     {.name = "expand_gates", .run = expand_gates},
