@@ -106,6 +106,7 @@ class FormulaParser final : SignatureParser {
     }
 
     Status find_outputs() {
+        const PerValue<bool> is_per_slice = find_per_slice();
         for (const Signature::Tensor& tensor : signature_.tensors) {
             if (!tensor.is_output) continue;
             const auto found = names_.find(tensor.name);
@@ -130,7 +131,7 @@ class FormulaParser final : SignatureParser {
                     fmt::format("the output '{}' is not one for each {} columns; such a value is computed from "
                                 "group_max(a, {}), [M] and numbers alone",
                                 tensor.name, group, group));
-            if (!tensor.axes.row && !tensor.axes.slice && is_per_slice(found->second))
+            if (!tensor.axes.row && !tensor.axes.slice && is_per_slice[found->second])
                 return error(fmt::format("the output '{}' differs among the slices; declare it as [S,N]", tensor.name));
             NORMJIT_TRY(const ValueId value, written(found->second));
             function_.outputs.push_back({*number, value});
@@ -261,14 +262,20 @@ class FormulaParser final : SignatureParser {
 
     bool is_late(ValueId id) const { return late_.contains(id); }
 
-    /// True if the value differs among the slices although it has no rows.
-    bool is_per_slice(ValueId id) const {
-        if (id == no_value) return false;
-        const Value& value = function_[id];
-        if (value.op == Op::col_sum) return false;  // its output decides that
-        if (value.op != Op::input) return is_per_slice(value.operands[0]) || is_per_slice(value.operands[1]);
-        const auto declared = std::ranges::find(signature_.tensors, value.name, &Signature::Tensor::name);
-        return declared != signature_.tensors.end() && declared->axes.is_per_slice();
+    /// Returns for each value whether it differs among the slices although it has no rows. The axes of an output decide
+    /// over which rows its sums over the rows are taken.
+    PerValue<bool> find_per_slice() const {
+        PerValue<bool> found(function_.values.size());
+        for (ValueId id = 0; id < function_.size(); ++id) {
+            const Value& value = function_[id];
+            const auto declared = std::ranges::find(signature_.tensors, value.name, &Signature::Tensor::name);
+            const bool is_declared = value.op == Op::input && declared != signature_.tensors.end();
+            found[id] = is_declared && declared->axes.is_per_slice();
+            if (value.op == Op::col_sum || value.op == Op::max_abs) continue;
+            for (const ValueId operand : value.operands)
+                found[id] = found[id] || (operand != no_value && found[operand]);
+        }
+        return found;
     }
 
     /// A value that is known only after all rows may be used only in outputs without rows.

@@ -387,3 +387,9 @@ TEST_CASE("an output that is added to may have the name of the value") {
           "  t3 = s + col_sum(x)\n"
           "  out s: f32[N] = t3\n");
 }
+
+TEST_CASE("a value that is used often costs no more than its statement") {
+    std::string text = "norm f(x[M,N]) -> s[N] { s0 = col_sum(x); ";
+    for (int i = 0; i < 60; ++i) text += fmt::format("s{} = s{} + s{}; ", i + 1, i, i);
+    CHECK(parse_spec(text + "s = s60 } pass=forward cols=8").ok());
+}
