@@ -66,19 +66,24 @@ class Differentiation {
             return invalid_argument(
                 fmt::format("the gradient of {} is 0: no output depends on it", ir::name(forward_, id)));
         }
-        // A gradient that is the same in all columns or rows takes the shape of its value.
-        const Expr self{&builder_, id};
-        const auto is_matrix = [&](Expr value) { return builder_.function()[value.id].shape == Shape::matrix; };
-        if (forward_[id].shape == Shape::cols) {
+        const ir::Shape shape = forward_[id].shape;
+        if (shape == Shape::cols || is_scalar(id)) {
             const Expr value = writer_.write(adjoints_[id]);
-            return col_sum(is_matrix(value) ? value : like(value, self));
+            return col_sum(is_matrix(value) ? value : like(value, writer_.any_matrix()));
         }
-        const Expr value = write(id);
-        if (forward_[id].shape == Shape::rows) return value * static_cast<double>(forward_.cols);
-        return is_matrix(value) ? value : like(value, self);
+        const Expr value = write(id, shape == Shape::rows ? static_cast<double>(forward_.cols) : 1);
+        if (shape == Shape::rows) return value;
+        return is_matrix(value) ? value : like(value, {&builder_, id});  // the same in all columns or rows
     }
 
   private:
+    /// True for an input [], which every row reads.
+    bool is_scalar(ValueId id) const {
+        return forward_[id].op == Op::input && forward_.operand(forward_[id].tensor).shape == Shape::scalar;
+    }
+
+    bool is_matrix(Expr value) const { return builder_.function()[value.id].shape == Shape::matrix; }
+
     Status give(const Given& output) {
         const ir::Value& value = forward_[output.value.id];
         if (value.shape == Shape::cols && !is_late_[output.value.id])
@@ -90,8 +95,8 @@ class Differentiation {
         return {};
     }
 
-    Expr write(ValueId id) {
-        const Expr value = writer_.write(adjoints_[id]);
+    Expr write(ValueId id, double times = 1) {
+        const Expr value = writer_.write(adjoints_[id] * times);
         const bool has_name = !forward_[id].name.empty() && !builder_.function()[value.id].name.empty();
         return forward_[id].name.empty() || has_name ? value : builder_.name("d" + forward_[id].name, value);
     }
@@ -132,8 +137,8 @@ class Differentiation {
             case Op::max:
                 return share(a, b, 1, adjoint);
             case Op::round_bf16:
-            case Op::round_f16:  // a framework keeps the gradient in the type of the value
-                return add(a, of_value(builder_.apply(value.op, writer_.write(adjoint)).id));
+            case Op::round_f16:
+                return propagate_rounding(id, adjoint);
             case Op::row_mean:
                 return add(a, adjoint);
             case Op::row_max:
@@ -192,6 +197,14 @@ class Differentiation {
         return add(a, adjoint * of_value(is_largest.id) * power(*share.begin(), -1));
     }
 
+    /// Rounds the adjoint: a framework keeps the gradient in the type of the value. That of an [M] value is rounded
+    /// whole, not divided by N.
+    Status propagate_rounding(ValueId id, const Sum& adjoint) {
+        const double parts = forward_[id].shape == Shape::rows ? static_cast<double>(forward_.cols) : 1;
+        const Expr rounded = builder_.apply(forward_[id].op, writer_.write(adjoint * parts));
+        return add(forward_[id].operands[0], of_value(rounded.id) * (1 / parts));
+    }
+
     /// Sends the adjoint through partner() or neighbour(), each of which undoes itself. A value that is the same in all
     /// columns is its own partner.
     Status propagate_exchange(Op op, ValueId a, const Sum& adjoint) {
@@ -214,12 +227,12 @@ class Differentiation {
         return product.empty() ? Status() : add(forward_[id].operands[0], product);
     }
 
-    /// Adds to the adjoint of an operand, summed over the axes that the operand lacks. The adjoint of an [N] value is
-    /// summed over the rows at the end.
+    /// Adds to the adjoint of an operand, summed over the columns if the operand is of [M]. The adjoint of an [N] value or
+    /// a scalar input is summed at the end.
     Status add(ValueId operand, const Sum& adjoint) {
         if (!depends_on_input_[operand]) return {};
         if (forward_[operand].shape == Shape::scalar) return invalid_argument("a scalar has no gradient");
-        if (forward_[operand].shape != Shape::rows) {
+        if (forward_[operand].shape != Shape::rows || is_scalar(operand)) {
             adjoints_[operand].add(adjoint);
             return {};
         }

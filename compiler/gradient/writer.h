@@ -22,6 +22,9 @@ class Writer {
     /// Returns the row means of the terms, row factors taken out, as a sum of products of [M] values.
     Expected<Sum> row_mean(const Sum& sum);
 
+    /// Returns the first matrix; every forward pass has one.
+    ir::Expr any_matrix();
+
   private:
     ir::Expr expr(ir::ValueId id) { return {&builder_, id}; }
     ir::Shape shape(ir::ValueId id) const { return builder_.function()[id].shape; }
@@ -34,8 +37,6 @@ class Writer {
     ir::Expr write_term(const Term& term);
     ir::Expr multiply(const Term& product);
     ir::Expr divide(ir::Expr dividend, const Term& divisor);
-    /// Returns the first matrix; every forward pass has one.
-    ir::Expr any_matrix();
     Expected<Term> mean_of(const Sum& elements);
     /// Takes known values out of the product until it is 1; matrices first, then [N], [M] and scalars.
     std::vector<ir::ValueId> split(Term product) const;

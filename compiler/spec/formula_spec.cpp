@@ -41,7 +41,6 @@ class FormulaReader {
 
     /// Tells what the gradient of an input is. Ignores `out`.
     Expected<GradientKind> gradient_kind(std::string_view input) {
-        only_gradient_ = gradient_name(input);
         NORMJIT_RETURN_IF_ERROR(read_given());
         if (spec_.pass != Pass::backward) return fields_.error("pass", "only a backward pass has gradients");
         NORMJIT_TRY(const Needed needed, read_above());
@@ -122,11 +121,9 @@ class FormulaReader {
         return *number;
     }
 
-    /// Returns a tensor's axes, with the columns of a run. A scalar whose gradient is requested is one run, [N/N], so
-    /// that the gradient is a sum over the rows and the columns.
+    /// Returns a tensor's axes, with the columns of a run.
     Expected<Axes> axes_of(const SignatureTensor& tensor) const {
         Axes axes = tensor.axes;
-        if (axes.is_scalar() && is_gradient_asked_for(tensor.name)) return Axes{.column = true, .run = spec_.cols};
         if (tensor.run.empty()) return axes;
         const auto number = std::ranges::find(formula_.numbers, tensor.run, &Formula::Number::name);
         const double run = number == formula_.numbers.end() ? *text::parse_double(tensor.run) : number->value;
@@ -240,8 +237,9 @@ class FormulaReader {
         for (const Tensor tensor : all_tensors) {
             const auto& input = inputs[tensor];
             if (!input || !wanted_.contains(gradient_name(input->name))) continue;
-            NORMJIT_RETURN_IF_ERROR(
-                add(gradient_name(input->name), input->axes, true, computed_type(input->dtype)).status());
+            // The gradient of a scalar is one run of columns, [N/N]: a sum over the rows and the columns.
+            const Axes axes = input->axes.is_scalar() ? Axes{.column = true, .run = spec_.cols} : input->axes;
+            NORMJIT_RETURN_IF_ERROR(add(gradient_name(input->name), axes, true, computed_type(input->dtype)).status());
         }
         return {};
     }
@@ -257,12 +255,6 @@ class FormulaReader {
         const auto& all = source_.signature.tensors;
         const auto found = std::ranges::find(all, input, &SignatureTensor::name);
         return found != all.end() && found->axes.is_scalar();
-    }
-
-    bool is_gradient_asked_for(std::string_view input) const {
-        const std::string_view out = fields_.find("out").value_or("");
-        const auto words = text::split(only_gradient_ ? std::string_view(*only_gradient_) : out, ',');
-        return spec_.pass == Pass::backward && std::ranges::find(words, gradient_name(input)) != words.end();
     }
 
     /// True for an [M,N] that all slices share. Its gradient would be a sum over the slices.
@@ -370,7 +362,6 @@ class FormulaReader {
     Spec spec_;
     std::optional<DType> first_;
     std::set<std::string> wanted_;
-    std::optional<std::string> only_gradient_;  ///< the gradient that is asked about; replaces `out`
 };
 
 /// Makes a reader for the text, and returns use(reader).

@@ -144,8 +144,8 @@ class Checker {
             return error(tensor, "dtype is {}; the kernel was compiled for {}", name(given.dtype), name(operand.dtype));
         }
         const int64_t cols = operand.axes.columns(spec_.cols);
-        const bool is_one_run = operand.axes.has_runs() && cols == 1;  // a scalar with a gradient
-        if (given.cols != cols && !(is_one_run && given.cols == 0)) {
+        const bool is_one = !operand.axes.row && cols <= 1;  // a scalar, or its gradient, which is one run of columns
+        if (given.cols != cols && !(is_one && (given.cols == 0 || given.cols == 1))) {
             return error(tensor, "cols is {}; must be {}{}", given.cols, cols,
                          cols == 0 ? ", since the tensor has no columns" : "");
         }
