@@ -89,6 +89,22 @@ TEST_CASE("xhat recovered from y is 0 where the scale is 0") {
     CHECK(gradients[Tensor::dgamma][1].value == 0);
 }
 
+TEST_CASE("a gradient that cancels keeps its error through where()") {
+    const Spec spec = *parse_spec(
+        "norm f(x[M,N], a[N], b[N]) -> y[M,N] { v = where(x, x, x * 2); y = v * a - v * b } "
+        "cols=2 out=dx");
+    Inputs inputs;
+    inputs[*spec.find("x")] = {1, -1};
+    inputs[*spec.find("a")] = inputs[*spec.find("b")] = {3, 3};
+    inputs[*spec.find("dy")] = {1, 1};
+    const Gradients gradients = compute(spec, 1, inputs);
+    for (const Gradient& dx : gradients[*spec.find("dx")]) {
+        CHECK(dx.value == 0);
+        CHECK(dx.error > 1e-7);
+        CHECK(dx.error < 1e-5);
+    }
+}
+
 TEST_CASE("without rows the sums are zero") {
     Inputs inputs;
     inputs[Tensor::gamma] = {1, 1};

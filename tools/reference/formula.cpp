@@ -257,10 +257,9 @@ class FormulaComputation : FormulaRows<Real> {
         for (const bool first : {true, false}) {
             send(id, operation.operands[first ? 1 : 2], operation.has_cols, [&](const Number& g, size_t j) {
                 const Number& condition = at(operation.operands[0], j);
-                const Real value = (condition.value > 0) == first ? g.value : Real(0);
-                return Number{value, !is_order_sure(condition, {}) ? std::numeric_limits<Real>::infinity()
-                                     : value == 0                  ? Real(0)
-                                                                   : g.error};
+                const Number share = (condition.value > 0) == first ? g : Number{};
+                const bool is_sure = is_order_sure(condition, {});
+                return Number{share.value, is_sure ? share.error : std::numeric_limits<Real>::infinity()};
             });
         }
     }
