@@ -95,7 +95,19 @@ Case largest_case(Random& random) {
     return random_case_of(random, *spec, random_batch(random, *spec));
 }
 
-/// Returns a formula whose outputs without rows share sums over the rows, need several, or want another order than theirs.
+/// Draws a formula with rows that may be shorter than a vector, whose lanes after the row's end hold no numbers.
+Case short_rows_case(Random& random) {
+    const std::string of = random.pick({"row_mean(x / x)", "row_max(x / g)", "row_sum(log(abs(x)) / z)",
+                                        "row_norm(rsqrt(abs(z)) * (x / g))", "row_min(0.5 / x)"});
+    const auto spec = parse_spec("norm short(x[M,N], z[M,N], g[N]) -> y[M,N], m[] { y = z * " + of +
+                                 "; m = max_abs(x / x) } pass=forward cols=" + std::to_string(random.between(1, 20)) +
+                                 random.pick({" x=f32 g=f32", " x=bf16 g=f32", " x=f64"}));
+    REQUIRE_MESSAGE(spec.ok(), spec.status().message());
+    return random_case_of(random, *spec, random_batch(random, *spec));
+}
+
+/// Returns a formula whose outputs without rows share sums over the rows, need several, or want another order than
+/// theirs; or one with gradients of scalars and of rounded [M] values, or outputs that are inputs.
 Spec sums_spec(Random& random) {
     const std::string size = " cols=" + std::to_string(random.between(1, 400)) + random.pick({" x=f32", " x=f64"});
     const std::string even = " cols=" + std::to_string(2 * random.between(1, 200)) + random.pick({" x=f32", " x=f64"});
@@ -118,6 +130,12 @@ Spec sums_spec(Random& random) {
         "norm f(x[S,M,N], a[S,N], b[N]) -> y[S,M,N] { y = x * (a + b) }" + size + slices,
         "norm f(x[S,M,N]) -> a[S,N], b[N] { a = col_sum(x); b = a * 2 + col_sum(abs(x)) * col_sum(x) } pass=forward" +
             size + slices,
+        "norm f(x[S,M,N], a[S,N]) -> y[S,M,N], m[] { y = x * a; m = max_abs(x * a) } pass=forward" + size + slices,
+        "norm f(x[M,N], c[]) -> y[M,N], m[M] { m = row_mean(x * x) / (abs(c) + 0.5) + c; y = x * m } out=dx,dc" + size,
+        "norm f(x[M,N], c[], r[M]) -> y[M,N], s[N] { y = x; s = col_sum(like(tanh(c) * r, x)) } out=dc,dr" + size,
+        "norm f(x[M,N], c[], g[N]) -> y[M,N] { y = partner(x) + c + g } out=dx,dc,dg" + even,
+        "norm f(x[M,N], z[M,N]) -> y[M,N], u[M,N] { y = z + 0; u = x * 1 } pass=forward" + size,
+        "norm f(x[M,N], z[M,N]) -> y[M,N] { y = z * round_f16(row_sum(x * x)) + round_bf16(row_max(z)) }" + size,
         "norm f(x[S,M,N], a[N/2], b[S,N/2], c[N]) -> y[S,M,N] { y = tanh(x * b) + a * x + c * x * x }" + even + slices,
     }));
     REQUIRE_MESSAGE(spec.ok(), spec.status().message());
@@ -135,6 +153,10 @@ Case sums_case(Random& random) {
 
 TEST_CASE("outputs that share sums over the rows, or need several, are each their own") {
     check_cases(150, sums_case, check_against_reference);
+}
+
+TEST_CASE("lanes after the end of a short row stay out of its sums") {
+    check_cases(150, short_rows_case, check_against_reference);
 }
 
 TEST_CASE("a value that is wanted for its shape alone takes no register") {
