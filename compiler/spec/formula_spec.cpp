@@ -340,7 +340,8 @@ class FormulaReader {
             if (!is_read[tensor]) spec_.tensors[tensor].reset();
             reads_matrix |= is_read[tensor] && spec_.is_matrix(tensor);
         }
-        return reads_matrix ? Status() : invalid_argument("spec: formula: no output depends on a matrix [M,N]");
+        if (!reads_matrix) return invalid_argument("spec: formula: no output depends on a matrix [M,N]");
+        return formula_.has_partners ? check_halves(spec_) : Status();
     }
 
     /// Notes whether the formula has partner() and neighbour(), and checks their requirements.
@@ -353,7 +354,7 @@ class FormulaReader {
         if (formula_.has_neighbours && spec_.cols % (has_both ? 4 : 2) != 0)
             return fields_.error("cols", has_both ? "neighbour() beside partner() needs a multiple of 4"
                                                   : "neighbour(), the other element of a pair, needs an even number");
-        return formula_.has_partners ? check_halves(formula_, spec_.cols) : Status();
+        return {};
     }
 
     const FormulaSource& source_;

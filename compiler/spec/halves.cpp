@@ -24,6 +24,12 @@ using ir::ValueId;
 /// True if all columns share one element. The halves then share it too, and need only one tensor.
 bool is_one_run(const Axes& axes, int64_t cols) { return axes.is_columns() && axes.run == cols; }
 
+/// True for a tensor of whole rows that a launch reads or writes.
+bool has_second_half(const Spec& whole, Tensor tensor) {
+    const auto& its = whole.formula->tensors[tensor];
+    return its && whole.has(tensor) && its->axes.column && !is_one_run(its->axes, whole.cols);
+}
+
 /// A value in each half of a row. The two are the same for a value without columns.
 struct Halves {
     Expr first, second;
@@ -115,11 +121,8 @@ Formula formula_of_halves(const Spec& whole) {
     }
     for (const Tensor tensor : all_tensors) {
         const auto& first = whole.formula->tensors[tensor];
-        if (!first || !first->axes.column) continue;
-        if (is_one_run(first->axes, whole.cols)) {
-            formula.tensors[tensor]->axes.run = whole.cols / 2;
-            continue;
-        }
+        if (first && is_one_run(first->axes, whole.cols)) formula.tensors[tensor]->axes.run = whole.cols / 2;
+        if (!has_second_half(whole, tensor)) continue;
         Formula::Tensor second = *first;
         second.name = first->name + "_2";
         while (whole.find(second.name)) second.name += "_";
@@ -133,17 +136,18 @@ Formula formula_of_halves(const Spec& whole) {
 
 }  // namespace
 
-Status check_halves(const Formula& formula, int64_t cols) {
+Status check_halves(const Spec& spec) {
     size_t needed = 0;
-    for (const auto& tensor : formula.tensors.values) {
-        if (!tensor) continue;
-        const bool has_two = tensor->axes.column && !is_one_run(tensor->axes, cols);
-        if (has_two && !tensor->is_output && cols / 2 % tensor->axes.run != 0)
+    for (const Tensor tensor : all_tensors) {
+        const auto& its = spec.formula->tensors[tensor];
+        if (!its) continue;
+        const bool is_split = has_second_half(spec, tensor);
+        if (is_split && spec.cols / 2 % its->axes.run != 0)
             return invalid_argument(
                 fmt::format("spec: formula: {}: a run of {} columns lies in both halves of a row of {}; with "
                             "partner() it must lie in one half",
-                            tensor->name, tensor->axes.run, cols));
-        needed += has_two ? 2 : 1;
+                            its->name, its->axes.run, spec.cols));
+        needed += is_split ? 2 : 1;
     }
     if (needed <= tensor_count) return {};
     return invalid_argument(fmt::format(

@@ -8,8 +8,9 @@
 
 namespace normjit {
 
-/// Checks that every tensor of whole rows can be split into two halves, and that this does not make too many tensors.
-Status check_halves(const Formula& formula, int64_t cols);
+/// Checks that every tensor of whole rows that the spec reads or writes can be split into two halves, and that this does
+/// not make too many tensors.
+Status check_halves(const Spec& spec);
 
 /// Rewrites a function of whole rows as one of their halves, without partner(). `spec` is the kernel's, and `declared`
 /// declares its tensors.

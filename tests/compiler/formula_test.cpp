@@ -196,6 +196,8 @@ TEST_CASE("with partners each tensor with columns counts as two") {
     for (int i = 1; i < 8; ++i) text += ", a" + std::to_string(i) + "[M,N]", sum += " + a" + std::to_string(i);
     CHECK(error_of(text + ") -> y[M,N] { y = " + sum + " } pass=forward cols=8") ==
           "spec: formula: with partner() each tensor with columns counts as two; these are 18, at most 16 are allowed");
+    const auto spec = parse_spec(text + ") -> y[M,N] { y = partner(a0) } pass=forward cols=8");  // reads a0 alone
+    CHECK((spec.ok() && validate(kernel_spec(*spec)).ok()));
 }
 
 TEST_CASE("a kernel sees rows in halves if an element needs its partner") {
@@ -225,8 +227,8 @@ TEST_CASE("runs of columns and numbers beside partners") {
     const std::string text = "norm f(x[M,N], g[N/R], k[]) -> y[M,N] { y = x * g + partner(x) * k } cols=12 out=dg,dk";
     const Spec spec = kernel_spec(*parse_spec(text + " R=3"));
     CHECK(validate(spec).ok());
-    CHECK(spec.axes(*spec.find("g_2")).run == 3);
-    CHECK(part_of(spec, *spec.find("g_2")).first_column == 2);
+    CHECK(spec.axes(*spec.find("dg_2")).run == 3);
+    CHECK(part_of(spec, *spec.find("dg_2")).first_column == 2);
     CHECK(spec.axes(*spec.find("dk")).run == 6);
     CHECK(!spec.find("dk_2"));
     CHECK(ir::print(frontend::build(spec)) ==
@@ -239,7 +241,7 @@ TEST_CASE("runs of columns and numbers beside partners") {
     const Spec whole = kernel_spec(*parse_spec(text + " R=12"));
     CHECK((whole.axes(*whole.find("dg")).run == 6 && !whole.find("dg_2")));
     CHECK(error_of(text + " R=4") ==
-          "spec: formula: g: a run of 4 columns lies in both halves of a row of 12; with partner() it must lie in one "
+          "spec: formula: dg: a run of 4 columns lies in both halves of a row of 12; with partner() it must lie in one "
           "half");
 }
 
