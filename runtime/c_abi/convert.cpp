@@ -18,7 +18,7 @@ static_assert(same(NORMJIT_OK, Code::ok) && same(NORMJIT_INVALID_ARGUMENT, Code:
               same(NORMJIT_UNAVAILABLE, Code::unavailable) && same(NORMJIT_FAILED, Code::failed) &&
               same(NORMJIT_PENDING, Code::pending));
 static_assert(same(NORMJIT_SYNC, OnMiss::sync) && same(NORMJIT_BACKGROUND, OnMiss::background) &&
-              same(NORMJIT_ERROR, OnMiss::error));
+              same(NORMJIT_ERROR, OnMiss::error) && same(NORMJIT_LOAD, OnMiss::load));
 static_assert(same(NORMJIT_GRADIENT_DERIVED, GradientKind::derived) &&
               same(NORMJIT_GRADIENT_ZERO, GradientKind::zero) && same(NORMJIT_GRADIENT_ABSENT, GradientKind::absent));
 static_assert(same(NORMJIT_TUNE_OFF, TunePolicy::off) && same(NORMJIT_TUNE_ON_MISS, TunePolicy::on_miss) &&

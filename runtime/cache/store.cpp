@@ -36,15 +36,16 @@ void Store::warn_once(const Status& status) {
     if (folder_works_.exchange(false)) warn(fmt::format("{}; kernels are kept in memory only", status.message()));
 }
 
-/// Code by Xbyak is made almost as fast as it is read, and writing takes milliseconds: it is not kept (NOTES N-504).
-bool Store::is_used() const { return (folder_ || !packs_.empty()) && is_wanted_; }
+/// Code by Xbyak is made almost as fast as it is read, and writing takes milliseconds: it is not kept in the folder
+/// (NOTES N-504). Packs are searched nevertheless, because somebody chose to ship them.
+bool Store::is_used() const { return !packs_.empty() || (folder_ && is_wanted_); }
 
 std::optional<std::string> Store::known_maker() const {
     const std::lock_guard lock(mutex_);
     return maker_;
 }
 
-std::optional<Artifact> Store::find(const std::string& key) {
+std::optional<Artifact> Store::find(const std::string& key, Where where) {
     for (const Pack& pack : packs_) {
         auto artifact = pack.find(key);
         if (!artifact.ok()) {
@@ -53,7 +54,7 @@ std::optional<Artifact> Store::find(const std::string& key) {
             return *std::move(artifact);
         }
     }
-    if (!folder_) return std::nullopt;
+    if (!folder_ || (where != Where::everywhere && !is_wanted_)) return std::nullopt;
     auto found = folder_->find(key, known_maker(), [&](const std::string& path, const Status& reason) {
         warn(fmt::format("{}: {}; the kernel is made again", path, reason.message()));
     });
@@ -67,7 +68,7 @@ void Store::keep(const Artifact& artifact) {
         const std::lock_guard lock(mutex_);
         maker_ = artifact.maker;
     }
-    if (!folder_) return;
+    if (!folder_ || !is_wanted_) return;
     if (static_cast<int64_t>(artifact.code.size()) > most_bytes_)
         return warn_once(invalid_argument(fmt::format("a kernel of {} bytes is more than the folder may hold ({})",
                                                       artifact.code.size(), most_bytes_)));

@@ -29,10 +29,14 @@ class Store {
     /// A store for kernels of one target. Options that are not set count as unwanted: see fill_in().
     Store(const CacheOptions& options, const Target& target, const Log& log);
 
-    /// True if kernels are looked for and kept at all.
+    /// True if looking for kernels may be faster than compiling them.
     bool is_used() const;
 
-    std::optional<Artifact> find(const std::string& key);
+    /// faster_than_compiling: in packs, and in the folder if it keeps kernels of this target. everywhere: also in a
+    /// folder that somebody else filled.
+    enum class Where { faster_than_compiling, everywhere };
+    std::optional<Artifact> find(const std::string& key, Where where);
+    /// Does nothing if kernels of this target are unwanted.
     void keep(const Artifact& artifact);
 
   private:

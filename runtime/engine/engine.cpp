@@ -56,7 +56,7 @@ Expected<Kernel> Engine::Impl::prepare(const Request& request, const PrepareOpti
     NORMJIT_RETURN_IF_ERROR(device_->check_free(options.stream));
     if (options.on_miss == OnMiss::background) return obtain_in_background(request);
     const nvtx::Range range("prepare", request.spec);
-    NORMJIT_TRY(const LoadedKernel kernel, obtain(request));
+    NORMJIT_TRY(const LoadedKernel kernel, options.on_miss == OnMiss::load ? obtain_kept(request) : obtain(request));
     return Kernel(kernel, allocator_);
 }
 
@@ -86,10 +86,32 @@ Engine::Impl::Loaded Engine::Impl::choose_and_obtain(const Spec& spec) {
     return kernel;
 }
 
+/// Returns the kernel from memory, packs or disk, as obtain() does, but compiles and tunes nothing.
+Engine::Impl::Loaded Engine::Impl::obtain_kept(const Request& request) {
+    return flights_of_kept_.run(request, [this](const Request& each) -> Loaded {
+        if (LoadedKernel ready = kernels_.find(each)) return ready;
+        const Schedule schedule = each.schedule ? *each.schedule : advisor_.choose(each.spec).schedule;
+        NORMJIT_TRY(LoadedKernel kernel,
+                    each.schedule ? load_kept(each.spec, schedule) : obtain_kept({each.spec, schedule}));
+        if (!each.schedule) remember_choice(each.spec, schedule);
+        kernels_.add(each, kernel);
+        return kernel;
+    });
+}
+
+Engine::Impl::Loaded Engine::Impl::load_kept(const Spec& spec, const Schedule& schedule) {
+    const Target& target = device_->target();
+    if (const auto kept = store_.find(code_key(spec, schedule, target), cache::Store::Where::everywhere))
+        return load(*kept);
+    return unavailable(fmt::format("prepare: neither packs nor folder have '{}' for '{}' with '{}'", to_text(spec),
+                                   to_text(target), to_text(schedule)));
+}
+
 /// Returns the kernel from packs or disk, else compiles it and keeps it there.
 Engine::Impl::Loaded Engine::Impl::load_or_compile(const Spec& spec, const Schedule& schedule) {
+    using Where = cache::Store::Where;
     if (!store_.is_used()) return compile_and_load(spec, schedule);
-    if (const auto kept = store_.find(code_key(spec, schedule, device_->target()))) {
+    if (const auto kept = store_.find(code_key(spec, schedule, device_->target()), Where::faster_than_compiling)) {
         auto loaded = load(*kept);
         if (loaded.ok()) return loaded;
         log_(LogLevel::warning, ("cache: " + loaded.status().message() + "; the kernel is made again").c_str());

@@ -46,6 +46,8 @@ class Engine::Impl {
     using Loaded = Expected<cache::LoadedKernel>;
     Loaded obtain(const cache::Request& request);
     Loaded choose_and_obtain(const Spec& spec);
+    Loaded obtain_kept(const cache::Request& request);
+    Loaded load_kept(const Spec& spec, const Schedule& schedule);
     Loaded load_or_compile(const Spec& spec, const Schedule& schedule);
     Loaded compile_and_load(const Spec& spec, const Schedule& schedule) const;
 
@@ -70,7 +72,7 @@ class Engine::Impl {
     const Allocator allocator_;
     cache::Store store_;
     cache::KernelTable kernels_;
-    cache::SingleFlight flights_;
+    cache::SingleFlight flights_, flights_of_kept_;
 
     std::unordered_map<uint64_t, uint64_t> choices_;  ///< hash of a spec -> hash of its schedule
     mutable std::mutex choices_mutex_;

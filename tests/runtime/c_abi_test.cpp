@@ -352,9 +352,11 @@ TEST_CASE("c: a kernel that is not ready is refused or pending, and a schedule c
     options.on_miss = NORMJIT_ERROR;
     normjit_kernel* kernel = nullptr;
     CHECK(normjit_prepare(engine.get(), &spec, &options, &kernel) == NORMJIT_UNAVAILABLE);
-    options.on_miss = 3;
+    options.on_miss = NORMJIT_LOAD;
+    CHECK(normjit_prepare(engine.get(), &spec, &options, &kernel) == NORMJIT_UNAVAILABLE);
+    options.on_miss = 4;
     CHECK(normjit_prepare(engine.get(), &spec, &options, &kernel) == NORMJIT_INVALID_ARGUMENT);
-    CHECK(std::string(normjit_last_error()) == "prepare options: on_miss: 3; must be 0 to 2");
+    CHECK(std::string(normjit_last_error()) == "prepare options: on_miss: 4; must be 0 to 3");
     options.on_miss = NORMJIT_SYNC;
     options.schedule = "cpu row_groups=0";
     CHECK(normjit_prepare(engine.get(), &spec, &options, &kernel) == NORMJIT_INVALID_ARGUMENT);

@@ -126,6 +126,46 @@ TEST_CASE("code that is made faster than it is read is not kept on disk") {
     CHECK(is_slow_to_compile(*parse_target("sm_90")));
 }
 
+TEST_CASE("packs are searched even for code that is made faster than it is read") {
+    const TemporaryFolder folder;
+    TestEngine first(in(folder / "cache"));
+    const Artifact artifact = first.engine.prepare(stored_spec(8))->artifact();
+    REQUIRE(cache::write_pack(folder / "pack", std::vector<Artifact>{artifact}).ok());
+    TestEngine second({.folder = folder / "other", .bytes = 1 << 20, .packs = {{folder / "pack"}}});
+    CHECK(is_right(second.engine.prepare(stored_spec(8)), stored_spec(8)));
+    CHECK(second.compiles() == 0);
+    CHECK(second.engine.prepare(stored_spec(9)).ok());
+    CHECK(second.compiles() == 1);
+    CHECK(files_in(folder / "other").empty());
+}
+
+TEST_CASE("a program can forbid compiling") {
+    const TemporaryFolder folder;
+    const PrepareOptions load{.on_miss = OnMiss::load};
+    const Spec kept = stored_spec(8), missing = stored_spec(9);
+    {
+        TestEngine first(in(folder / "cache"));
+        const Artifact artifact = first.engine.prepare(kept)->artifact();
+        REQUIRE(cache::write_pack(folder / "pack", std::vector<Artifact>{artifact}).ok());
+    }
+    const CacheOptions from_pack{.folder = "", .packs = {{folder / "pack"}}}, from_folder{.folder = folder / "cache"};
+    for (const CacheOptions& options : {from_pack, from_folder}) {
+        TestEngine engine(options);
+        CHECK(is_right(engine.engine.prepare(kept, load), kept));
+        CHECK(engine.engine.prepare(kept, {.on_miss = OnMiss::error}).ok());
+        CHECK(engine.engine.prepare(kept, engine.engine.choose(kept).schedule, load).ok());
+        const Status status = engine.engine.prepare(missing, load).status();
+        CHECK(status.code() == Code::unavailable);
+        CHECK(status.message().starts_with("prepare: neither packs nor folder have 'rmsnorm cols=9 out=dx' for 'x86-"));
+        CHECK(!engine.engine.prepare(kept, *parse_schedule("cpu row_groups=5"), load).ok());
+        CHECK(engine.compiles() == 0);
+        CHECK(engine.device->loads == 1);
+        CHECK(engine.engine.prepare(missing).ok());
+        CHECK(engine.engine.prepare(missing, load).ok());
+    }
+    CHECK(TestEngine({}).engine.prepare(kept, load).status().code() == Code::unavailable);
+}
+
 TEST_CASE("a damaged entry is a miss and is replaced") {
     const TemporaryFolder folder;
     CHECK(TestEngine(in(folder.path())).engine.prepare(stored_spec(8)).ok());

@@ -13,10 +13,11 @@
 
 namespace normjit {
 
-/// What prepare() does when a kernel is not ready. sync: makes it. background: lets a thread of the engine make it and
-/// returns `pending` until it is ready. error: returns `unavailable`.
-enum class OnMiss : uint8_t { sync, background, error };
-inline constexpr OnMiss all_on_miss[] = {OnMiss::sync, OnMiss::background, OnMiss::error};
+/// What prepare() does when the engine's memory lacks a kernel. sync: loads it from a pack or the cache folder, or else
+/// compiles it. background: lets a thread of the engine do that and returns `pending` until it is done. error: returns
+/// `unavailable`. load: loads it, but compiles and tunes nothing; `unavailable` if neither packs nor folder have it.
+enum class OnMiss : uint8_t { sync, background, error, load };
+inline constexpr OnMiss all_on_miss[] = {OnMiss::sync, OnMiss::background, OnMiss::error, OnMiss::load};
 
 struct PrepareOptions {
     OnMiss on_miss = OnMiss::sync;

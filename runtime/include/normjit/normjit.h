@@ -49,7 +49,12 @@ typedef enum normjit_gradient {
     NORMJIT_GRADIENT_ZERO = 1,    /* no output depends on the input, as in x * w / w */
     NORMJIT_GRADIENT_ABSENT = 2   /* no output is computed from the input */
 } normjit_gradient;
-typedef enum normjit_on_miss { NORMJIT_SYNC = 0, NORMJIT_BACKGROUND = 1, NORMJIT_ERROR = 2 } normjit_on_miss;
+typedef enum normjit_on_miss {
+    NORMJIT_SYNC = 0,
+    NORMJIT_BACKGROUND = 1,
+    NORMJIT_ERROR = 2,
+    NORMJIT_LOAD = 3 /* from packs or the folder only */
+} normjit_on_miss;
 typedef enum normjit_tune { NORMJIT_TUNE_OFF = 0, NORMJIT_TUNE_ON_MISS = 1, NORMJIT_TUNE_BACKGROUND = 2 } normjit_tune;
 typedef enum normjit_thread_policy {
     NORMJIT_THREADS_DEFAULT = 0,                                       /* what NORMJIT_THREADS says, else automatic */
@@ -118,8 +123,8 @@ typedef struct normjit_spec {
                          spec is used. NULL: the norm above */
 } normjit_spec;
 
-/* Parses "layernorm cols=4096 x=bf16 gamma=f32", with defaults for what the text leaves out. Of a text with a formula
- * (compiler/FORMULAS.md) the spec keeps the pointer. */
+/* Parses "layernorm cols=4096 x=bf16 gamma=f32", with defaults for what the text leaves out. If the text has a formula
+ * (compiler/FORMULAS.md), the spec keeps the pointer. */
 NORMJIT_API normjit_status normjit_spec_parse(const char* text, normjit_spec* spec);
 /* Writes a formula on one line, with which the text of a spec may begin. For the name of a norm in the library, writes
  * that norm's formula. */
@@ -193,7 +198,7 @@ NORMJIT_API normjit_status normjit_plan_digest(const normjit_engine* engine, uin
 /* ---- kernels: compiles and loads, with the engine's memory and the cache */
 typedef struct normjit_prepare_options {
     size_t size;
-    int32_t on_miss;      /* normjit_on_miss */
+    int32_t on_miss;      /* normjit_on_miss: OnMiss */
     const char* schedule; /* NULL: the engine's choice */
     void* stream;         /* a CUstream that must not be capturing */
 } normjit_prepare_options;
