@@ -252,6 +252,24 @@ def test_report():
         assert whose() == ["normjit's, by patch()", "normjit's, by enable()", "normjit's", refused]
 
 
+def test_report_knows_what_enable_serves():
+    """Layers without a weight, with several dimensions, and of classes derived from torch's."""
+    class Mine(torch.nn.LayerNorm):
+        pass
+
+    model = torch.nn.Sequential(torch.nn.LayerNorm(8, elementwise_affine=False), torch.nn.LayerNorm((2, 4)), Mine(8),
+                                torch.nn.RMSNorm(8, elementwise_affine=False), torch.nn.RMSNorm((2, 4)),
+                                normjit.torch.LayerNorm((2, 4)), normjit.torch.RMSNorm(8, elementwise_affine=False))
+    whose = lambda: [each[2] for each in normjit.torch.report(model)["norms"]]  # noqa: E731
+    others = ["torch's: it has no weight", "torch's: its weight has 2 dimensions; known: 1", "normjit's", "normjit's"]
+    assert whose() == ["torch's: enable() would make it normjit's"] * 3 + others
+    with normjit.torch.enabled(devices="cpu"):
+        assert whose() == ["normjit's, by enable()"] * 3 + others
+        with Served(3):
+            for norm, shape in zip(model, [(3, 8), (3, 2, 4), (3, 8)]):
+                norm(leaf(0, *shape)).sum().backward()
+
+
 def test_report_measures():
     """Times both, and changes neither what is enabled nor a model's gradients."""
     model = torch.nn.Sequential(Plain(), torch.nn.LayerNorm(8), normjit.torch.RMSNorm(8), Scaled())

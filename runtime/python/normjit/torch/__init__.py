@@ -30,7 +30,7 @@ from normjit.torch.memory import keep_host_memory, prepare  # noqa: E402
 from normjit.torch.modules import LayerNorm, RMSNorm, checked_dtype  # noqa: E402
 from normjit.torch.override import disable, enable, enabled, enabled_operators, is_enabled  # noqa: E402
 from normjit.torch.patches import calls_left, patch, unpatch  # noqa: E402
-from normjit.torch.recognition import Found, found  # noqa: E402
+from normjit.torch.recognition import Found, found, vectors  # noqa: E402
 from normjit.torch.rowwise import rowwise  # noqa: E402
 from normjit.torch.speed import times_torchs  # noqa: E402
 
@@ -57,7 +57,7 @@ def report(model: torch.nn.Module | None = None, rows: int | None = None,
     calls of patched modules with a gradient that were left to the modules' own forward, by reason.
 
     With `rows`, the tokens of a batch, each norm also gets the speed-up of normjit's kernels over torch's operators for
-    its backward pass, for inputs of that many rows and of `dtype` (None: the weight's); None if normjit has no kernel.
+    its backward pass, for inputs of that many rows and of `dtype` (None: the weight's); None without a weight or a kernel of normjit's.
     It is measured during the call, in 0.2 s for each kind and size of norm, during which the process should do nothing
     else: torch's operators have their own kernels meanwhile."""
     if rows is not None and not (hasattr(rows, "__index__") and rows >= 1):
@@ -71,7 +71,7 @@ def report(model: torch.nn.Module | None = None, rows: int | None = None,
         norms = [(each, model.get_submodule(each.name)) for each in found(model)]
         speed = functools.lru_cache(maxsize=None)(times_torchs)
         facts["norms"] = [
-            (each.name, each.kind, _whose(each, module, enabled_now))
+            (each.name, each.kind, _whose(each, module, _device(module, model), enabled_now))
             + (() if rows is None else (_times_torchs(speed, each, module, rows, dtype),))
             for each, module in norms
         ]
@@ -90,20 +90,24 @@ def _times_torchs(speed: Callable[..., float], norm: Found, module: torch.nn.Mod
                  str(weight.device), offset)
 
 
-def _whose(norm: Found, module: torch.nn.Module, enabled_now: set[tuple[str, str]]) -> str:
-    """Says who computes the backward pass of a model's norm."""
+def _device(module: torch.nn.Module, model: torch.nn.Module) -> str:
+    return next((p.device.type for each in (module, model) for p in each.parameters()), "cpu").upper()
+
+
+def _whose(norm: Found, module: torch.nn.Module, device: str, enabled_now: set[tuple[str, str]]) -> str:
+    """Says who computes the backward pass of a model's norm on a device, "CPU" or "CUDA"."""
     if norm.patched:
         left = calls_left(module)
         return "normjit's, by patch()" + (
             f", but {sum(left.values())} calls were left to its own forward: {'; '.join(left)}" if left else "")
     if isinstance(module, (LayerNorm, RMSNorm)):
         return "normjit's"
-    operator = {torch.nn.LayerNorm: "native_layer_norm_backward", torch.nn.RMSNorm: "_fused_rms_norm_backward"}.get(
-        type(module)
-    )
-    device = next((p.device.type.upper() for p in module.parameters()), None)
-    if (operator, device) in enabled_now:
+    forward = module.forward.__func__ if "forward" not in vars(module) else None
+    is_layer_norm = forward is torch.nn.LayerNorm.forward
+    operator = {torch.nn.LayerNorm.forward: "native_layer_norm_backward",
+                torch.nn.RMSNorm.forward: "_fused_rms_norm_backward"}.get(forward)
+    if operator is not None and (operator, device) in enabled_now:
         return "normjit's, by enable()"
-    if norm.reason is None:
-        return f"torch's: {'enable' if type(module) is torch.nn.LayerNorm else 'patch'}() would make it normjit's"
+    if norm.reason is None or (is_layer_norm and not vectors(module)):
+        return f"torch's: {'enable' if is_layer_norm else 'patch'}() would make it normjit's"
     return f"torch's: {norm.reason}"

@@ -13,6 +13,7 @@ from normjit.torch.functional import ALL_TYPES
 from normjit.torch.modules import LayerNorm, RMSNorm
 from normjit.torch.probes import Refused
 
+TORCHS = torch.nn.LayerNorm, torch.nn.RMSNorm
 MARK = "_normjit_patch"  # the attribute with which patch() marks a module
 ORIGINAL = "_normjit_original"  # an attribute of such a module's class: the class that it had
 
@@ -38,13 +39,13 @@ def check_model(model):
 
 
 def found(model):
-    """Returns all modules of a model whose parameters could be a norm's, and modules without parameters whose name
-    says norm, as a list of Found. It does not call the modules: probes run copies with their code and random
+    """Returns all modules of a model whose parameters could be a norm's, torch's norms of rows, and modules without
+    parameters whose name says norm, as a list of Found. It does not call the modules: probes run copies with their code and random
     parameters. Raises normjit.InvalidArgument unless given a torch.nn.Module."""
     check_model(model)
     known = {}
     return [look_at(name, module, known)[0] for name, module in model.named_modules()
-            if vectors(module) or _is_unweighted_norm(module)]
+            if vectors(module) or isinstance(module, TORCHS) or _is_unweighted_norm(module)]
 
 
 def class_of(module):
@@ -121,11 +122,12 @@ def may_take_gate(kind):
 
 def _why_left(module):
     """Returns why a module needs no probe, or None."""
-    parameters = vectors(module)
-    if not parameters:
-        return "it has no weight"
     if isinstance(module, (LayerNorm, RMSNorm)):
         return "is normjit's already"
+    parameters = vectors(module)
+    if not parameters:
+        weight = next(module.parameters(), None)
+        return "it has no weight" if weight is None else f"its weight has {weight.dim()} dimensions; known: 1"
     if "forward" in vars(module):
         return "its forward was replaced by another's"
     if isinstance(module, torch.jit.ScriptModule):
