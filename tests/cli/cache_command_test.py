@@ -57,6 +57,7 @@ class Cache(Case):
         specs.write_text("layernorm slices=any cols=8 per_slice=gamma\n")
         self.assertIn("4 kernels", self.done("cache", "fill", specs, "--dir", warm))
         self.refused(2, "spec: cols=0: must be at least 1", "cache", "fill", "layernorm cols=0", "--dir", warm)
+        self.refused(2, "nothing to make: give a file of specs or a spec (see normjit cache fill --help)", "cache", "fill")
         result = normjit("cache", "fill", "rmsnorm cols=8", "--device", "cuda:99", "--dir", warm)
         self.assertEqual(result.returncode, 3)
         self.assertIn("--device cuda:99: ", result.stderr)
@@ -97,6 +98,10 @@ class Cache(Case):
         pack = self.folder / "product.pack"
         self.assertEqual(self.show("pack", "-o", pack)["entries"], 2)
         self.assertEqual(self.show("verify", pack), {"entries": 2, "damaged": []})
+        kept, packed = ({(each["spec"], each["target"], each["bytes"]) for each in self.show("list", *given)["entries"]}
+                        for given in ((), (pack,)))
+        self.assertEqual(kept, packed)
+        self.assertIn("2 kernels", self.done("cache", "list", pack))
         environment = self.environment | {"NORMJIT_CACHE_DIR": "off", "NORMJIT_CACHE_PACKS": str(pack)}
         self.done("run", self.SPECS[0], "--check", env=environment)
         pack.write_bytes(pack.read_bytes()[:-1])

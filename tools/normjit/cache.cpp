@@ -29,12 +29,14 @@ using nlohmann::ordered_json;
 
 constexpr const char* cache_examples = R"(Examples:
   normjit cache list
+  normjit cache list product.pack
   normjit cache verify product.pack
   normjit cache gc --size 256M
   NORMJIT_CAPTURE=specs.txt my_program && normjit cache fill specs.txt --device cuda:0 --dir /tmp/warm
   normjit cache pack --dir /tmp/warm -o product.pack
 
-A product ships the pack, and names it in EngineOptions or NORMJIT_CACHE_PACKS.)";
+A product ships the pack, and names it in EngineOptions or NORMJIT_CACHE_PACKS. It can forbid compiling: OnMiss::load.
+A kernel is found on devices of the target that `list` shows, with the schedule that the program asks for or chooses.)";
 
 struct CacheOptions {
     std::string folder;
@@ -105,18 +107,39 @@ std::string summary(const Cache& cache) {
                        format_bytes(double(cache.most_bytes)), cache.folder.path());
 }
 
+Expected<std::vector<Item>> items_of_packs(const std::vector<std::string>& paths) {
+    std::vector<Item> items;
+    for (const std::string& path : paths) {
+        NORMJIT_TRY(const Pack pack, Pack::open(path));
+        pack.for_each([&](const std::string& id, int64_t bytes, const Expected<Artifact>& artifact) {
+            items.push_back({path + ":" + id, bytes, -1, artifact});
+        });
+    }
+    return items;
+}
+
 Status list(const CacheOptions& options) {
-    NORMJIT_TRY(const Cache cache, open_cache(options));
+    ordered_json json = ordered_json::object();
+    std::string total;
+    std::vector<Item> items;
+    if (options.packs.empty()) {
+        NORMJIT_TRY(Cache cache, open_cache(options));
+        json = {{"folder", cache.folder.path()}, {"bytes", cache.bytes()}, {"most_bytes", cache.most_bytes}};
+        total = summary(cache);
+        items = std::move(cache.items);
+    } else {
+        NORMJIT_TRY(items, items_of_packs(options.packs));
+        total = fmt::format("{} kernels\n", items.size());
+    }
     if (options.json) {
-        ordered_json json = {
-            {"folder", cache.folder.path()}, {"bytes", cache.bytes()}, {"most_bytes", cache.most_bytes}};
         json["entries"] = ordered_json::array();
-        for (const Item& item : cache.items) json["entries"].push_back(to_json(item));
+        for (const Item& item : items) json["entries"].push_back(to_json(item));
         return write_text("", json.dump(2) + "\n");
     }
     Table table({"spec", "target", "maker", ">size", ">last use"});
-    for (const Item& item : cache.items) {
-        const std::string size = format_bytes(double(item.bytes)), idle = format_seconds(item.idle_seconds) + " ago";
+    for (const Item& item : items) {
+        const std::string size = format_bytes(double(item.bytes));
+        const std::string idle = item.idle_seconds < 0 ? "-" : format_seconds(item.idle_seconds) + " ago";
         if (item.artifact.ok()) {
             const Artifact& artifact = *item.artifact;
             table.add({to_text(artifact.spec), to_text(artifact.target), artifact.maker, size, idle});
@@ -124,23 +147,13 @@ Status list(const CacheOptions& options) {
             table.add({one_line(item.path), one_line(item.artifact.status().message()), "-", size, idle});
         }
     }
-    return write_text("", (cache.items.empty() ? "" : table.text() + "\n") + summary(cache));
+    return write_text("", (items.empty() ? "" : table.text() + "\n") + total);
 }
 
-/// Returns every entry of the packs, or without packs of the folder.
 Expected<std::vector<Item>> items_to_verify(const CacheOptions& options) {
-    std::vector<Item> items;
-    if (options.packs.empty()) {
-        NORMJIT_TRY(Cache cache, open_cache(options));
-        return std::move(cache.items);
-    }
-    for (const std::string& path : options.packs) {
-        NORMJIT_TRY(const Pack pack, Pack::open(path));
-        pack.for_each([&](const std::string& id, int64_t bytes, const Expected<Artifact>& artifact) {
-            items.push_back({path + ":" + id, bytes, -1, artifact});
-        });
-    }
-    return items;
+    if (!options.packs.empty()) return items_of_packs(options.packs);
+    NORMJIT_TRY(Cache cache, open_cache(options));
+    return std::move(cache.items);
 }
 
 Status verify(const CacheOptions& options) {
@@ -181,6 +194,8 @@ Status collect_garbage(const CacheOptions& options) {
 }
 
 Status fill(const CacheOptions& options) {
+    if (options.specs.empty())
+        return invalid_argument("nothing to make: give a file of specs or a spec (see normjit cache fill --help)");
     NORMJIT_TRY(const std::vector<Spec> specs, read_specs(options.specs));
     DeviceOptions device = options.device;
     device.cache = {.packs = std::vector<std::string>(), .everything = true};
@@ -246,7 +261,8 @@ Command add_cache(const CommandLine& program) {
         actions.push_back({action, run});
         return action;
     };
-    add("list", "List the kernels, the last used first", list);
+    add("list", "List the kernels, the last used first", list)
+        .add_option("packs", options->packs, "Packs to list instead of the folder");
     add("verify", "Read every kernel; exit code 1 if one is damaged", verify)
         .add_option("packs", options->packs, "Packs to check instead of the folder");
     add("gc", "Remove damaged and leftover files, then the least recently used kernels", collect_garbage)
