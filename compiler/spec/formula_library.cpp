@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The formulas of templates/norms, and how the text of a spec begins.
 #include "spec/formula.h"
+#include "spec/formula_defaults.h"
 #include "spec/library.h"
 #include "support/default_settings.h"
 #include "support/lasting.h"
@@ -25,6 +26,33 @@ bool is_layer(std::string_view word) {
 
 std::string_view name_of(const LibraryNorm& norm) { return norm.file.substr(0, norm.file.size() - extension.size()); }
 
+/// Reads a formula's body, with all tensors of the layer.
+Status read_body(std::string_view formula, const ir::Signature& signature, double any_number) {
+    constexpr int64_t cols = 4096;  // any group of columns divides it
+    ir::Function header{.cols = cols, .compute = DType::f32, .operands = {}, .values = {}, .outputs = {}};
+    for (const ir::Signature::Tensor& tensor : signature.tensors) {
+        if (tensor.is_output && (tensor.is_optional || !tensor.run.empty())) continue;  // may not be asked for
+        const auto number = ir::free_number(header.operands, tensor.name);
+        if (!number) return {};  // a spec may leave some out
+        header.operands[*number] = {.name = tensor.name,
+                                    .shape = ir::shape_of(tensor.axes),
+                                    .is_output = tensor.is_output,
+                                    .dtype = DType::f32};
+    }
+    ir::Named values;
+    const auto number_of = [&](std::string_view name) { return usual_number(name).value_or(any_number); };
+    const Status status = ir::read_formula(formula, std::move(header), number_of, values).status();
+    return status.ok() ? Status() : invalid_argument("formula: " + status.message());
+}
+
+/// Refuses a body that is wrong whatever the numbers are. A spec has the formula on one line, so that only here the
+/// places in errors are those of the text that somebody wrote.
+Status check_body(std::string_view formula, const ir::Signature& signature) {
+    Status status = read_body(formula, signature, 1);
+    if (status.ok() || status.message() != read_body(formula, signature, 32).message()) return {};
+    return status;
+}
+
 /// Reads a formula, or the name of one in the library, after which the text must end.
 Expected<ir::Signature> signature_of(std::string_view formula) {
     const DefaultSettings settings;
@@ -40,7 +68,10 @@ Expected<ir::Signature> signature_of(std::string_view formula) {
     auto signature = ir::read_signature(formula, formula_keys());
     if (!signature.ok()) return invalid_argument("formula: " + signature.status().message());
     const std::string_view rest = formula.substr(signature->bytes);
-    if (text::trim(rest).empty()) return signature;
+    if (text::trim(rest).empty()) {
+        NORMJIT_RETURN_IF_ERROR(check_body(formula, *signature));
+        return signature;
+    }
     return invalid_argument(fmt::format("formula: '{}' after its end", text::shown(text::trim(rest))));
 }
 

@@ -43,6 +43,11 @@ class Page(Case):
         command, _, output = next(text for _, text in BLOCKS if text.startswith("$ ")).partition("\n")
         self.assertEqual(self.in_folder(command[2:]), output)
 
+    def test_a_mistake_in_a_file_is_found_by_its_line(self):
+        text = BLOCKS[0][1].replace(" * sigmoid(z)", " *")
+        self.refused(2, "bad.norm: formula: line 3, column 30: a value expected",
+                     "run", self.file(text.encode(), "bad.norm"), "rows=3 cols=8")
+
     def test_norms_of_the_library(self):
         numbers = {"dynamic_tanh": ["alpha=0.5"], "groupnorm": ["R=7"]}
         for norm in program.NORMS[2:]:

@@ -291,6 +291,7 @@ TEST_CASE("the text of a spec with a formula gives the same spec") {
         const auto drawn = test::random_formula_spec(random);
         if (!drawn) continue;
         CAPTURE(to_text(*drawn));
+        REQUIRE(formula_line(drawn->formula->text).status().message() == "");
         const auto back = parse_spec(to_text(*drawn));
         REQUIRE(back.status().message() == "");
         REQUIRE(*back == *drawn);
@@ -379,6 +380,13 @@ TEST_CASE("the gradient of a sum over the rows is that of each row") {
     CHECK(error_of(begin + "s = sqrt(col_sum(x))" + end).find("here it is in 'sqrt' with") != std::string::npos);
     CHECK(error_of(begin + "s = g * 2" + end) ==
           "spec: formula: line 1, column 58: the gradient of s, an output [N], is served if it is a col_sum");
+}
+
+TEST_CASE("a formula is read before it is put on one line, and errors name its own lines") {
+    const auto error = [](const char* text) { return formula_line(text).status().message(); };
+    CHECK(error("norm f(x[M,N], w?[N]) -> y[M,N]\n  c = x * w\n  y = sigmod(c)\n")
+              .starts_with("formula: line 3, column 7: unknown operation 'sigmod'"));
+    CHECK(error("norm f(x[M,N]) -> y[M,N], s[M,N/G] { s = group_max(x, G); y = x * s ^ p }") == "");
 }
 
 TEST_CASE("an output that is added to may have the name of the value") {

@@ -132,7 +132,7 @@ DType promoted(DType a, DType b);
 Expected<Spec> parse_spec(std::string_view text);
 
 /// Returns a formula on one line, as the text of a spec may begin with it. The formula is given as the content of a
-/// file, or as a name in the library. An error says where the mistake is.
+/// file, or as a name in the library. An error says where the mistake is in that text.
 Expected<std::string> formula_line(std::string_view formula);
 
 /// Returns the names with which the text of a spec may begin: layernorm, rmsnorm, and the formulas of templates/norms.

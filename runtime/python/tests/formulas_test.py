@@ -160,6 +160,11 @@ def test_what_is_wrong_is_named(text, message):
         normjit.formula(text)(x=normal(2, 3), g=normal(3)) if "g[N]" in text else normjit.formula(text)(x=normal(2, 3))
 
 
+def test_a_wrong_body_is_refused_at_once():
+    with pytest.raises(normjit.InvalidArgument, match="line 3, column 5: unknown operation 'sigmod'"):
+        normjit.formula("norm f(x[M,N]) -> y[M,N]\n    z = x * x\n    y = sigmod(z)")
+
+
 def test_matrices_of_8_bits():
     ml_dtypes = pytest.importorskip("ml_dtypes")
     x, gamma = normal(37, 200), normal(200)
