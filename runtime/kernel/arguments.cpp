@@ -140,6 +140,8 @@ class Checker {
 
     Status check_form(const Operand& operand, const Argument& given) const {
         const std::string_view tensor = operand.name;
+        if (given.data == nullptr && has_elements(operand))
+            return error(tensor, "null pointer; the kernel needs this tensor");
         if (given.dtype != operand.dtype) {
             return error(tensor, "dtype is {}; the kernel was compiled for {}", name(given.dtype), name(operand.dtype));
         }
@@ -167,7 +169,6 @@ class Checker {
         if (!has_elements(operand)) return {};
         const std::string_view tensor = operand.name;
         const auto begin = reinterpret_cast<uintptr_t>(given.data);
-        if (given.data == nullptr) return error(tensor, "null pointer; the kernel needs this tensor");
         if (begin % static_cast<uintptr_t>(operand.bytes()) != 0) {
             return error(tensor, "address {} is not a multiple of {}, the size of an element", given.data,
                          operand.bytes());

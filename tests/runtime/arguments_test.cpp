@@ -81,6 +81,9 @@ TEST_CASE("null pointers") {
         launch.arguments.rows = 0;
         CHECK((launch.error() == "") == (!info(tensor).axes.is_columns()));
     }
+    Launch forgotten("layernorm cols=5 x=bf16");
+    forgotten.arguments[Tensor::dx] = {};
+    CHECK(forgotten.error() == "launch: dx: null pointer; the kernel needs this tensor");
 }
 
 TEST_CASE("tensors that the kernel does not use are ignored") {
