@@ -34,6 +34,20 @@ def test_what_is_said(level, counts):
     assert len(set(left)) == len(left)
 
 
+def test_probes_are_not_told():
+    """What patch() and found() try with torch's own kernels is no call that normjit leaves to torch."""
+    done = run_program("""
+import logging
+logging.basicConfig(level=logging.WARNING)
+import torch, normjit.torch
+normjit.torch.enable(devices="cpu")
+model = torch.nn.Sequential(torch.nn.LayerNorm(8))
+normjit.torch.patch(model)(torch.ones(2, 8)).sum().backward()
+assert normjit.torch.found(model)[0].norm == "layernorm" and normjit.torch.report()["calls"] == 1
+""")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_reasons_are_bounded():
     done = run_program("""
 import logging

@@ -3,17 +3,31 @@
 left to torch. Silent until a program configures logging."""
 from __future__ import annotations
 
+import contextlib
 import logging
+import threading
+from collections.abc import Iterator
 
 logger = logging.getLogger("normjit")
 logger.addHandler(logging.NullHandler())
 MOST_REASONS = 100  # reasons may contain numbers, so there is no limit to how many there can be
 _told: set[tuple[str, str | None]] = set()
+_thread = threading.local()
+
+
+@contextlib.contextmanager
+def silent() -> Iterator[None]:
+    """Logs nothing that this thread leaves to torch, for calls of torch's kernels that nobody asked normjit to serve."""
+    _thread.is_silent = True
+    try:
+        yield
+    finally:
+        _thread.is_silent = False
 
 
 def left_to_torch(what: str, reason: str | None) -> None:
     """Logs why normjit does not serve something that it was asked to, the first time for each reason."""
-    if (what, reason) in _told or len(_told) == MOST_REASONS:
+    if getattr(_thread, "is_silent", False) or (what, reason) in _told or len(_told) == MOST_REASONS:
         return
     _told.add((what, reason))
     logger.warning("%s is left to torch: %s", what, reason)

@@ -13,7 +13,7 @@ import types
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from normjit.torch import gated, override
+from normjit.torch import gated, log, override
 from normjit.torch.functional import default_eps
 
 OVERRIDDEN = {torch.ops.aten.native_layer_norm_backward.default: "torch_layer_norm_backward",
@@ -67,7 +67,10 @@ class _TorchsOwn(TorchDispatchMode):
 
     def __torch_dispatch__(self, operator, kinds, arguments=(), named=None):
         own = OVERRIDDEN.get(operator)
-        return (operator if own is None else getattr(torch.ops.normjit, own))(*arguments, **(named or {}))
+        if own is None:
+            return operator(*arguments, **(named or {}))
+        with log.silent():
+            return getattr(torch.ops.normjit, own)(*arguments, **(named or {}))
 
 
 def alone(function, *arguments):
