@@ -64,7 +64,7 @@ def write_wheel(pack, folder):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     actions = parser.add_subparsers(dest="action", required=True)
     actions.add_parser("specs", help="print the specs of usual norms")
     wheel = actions.add_parser("wheel", help="put a pack into a wheel")

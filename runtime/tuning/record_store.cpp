@@ -278,9 +278,9 @@ ChosenSchedule TuningRecords::find(const Spec& spec, const DeviceClass& device) 
     std::vector<std::string> reasons;
     chosen.schedule = impl_->choose(spec, device.target, &reasons);
     chosen.tier = TuningTier::heuristic;
-    chosen.reason = entries.empty()
-                        ? "no record of this problem"
-                        : fmt::format("none of {} records of this problem is of such a device and M", entries.size());
+    chosen.reason = entries.empty() ? "no record of this problem"
+                                    : fmt::format("no record of this problem is of such a device and M; of others: {}",
+                                                  entries.size());
     for (const std::string& reason : reasons) chosen.reason += "; " + reason;
     return chosen;
 }

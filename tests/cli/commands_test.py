@@ -4,6 +4,7 @@
     commands_test.py PROGRAM [unittest's arguments]
 """
 import json
+import os
 
 import program
 from program import COMMANDS, Case
@@ -73,6 +74,10 @@ class Info(Case):
         self.assertIn("available", facts["nvrtc"])
         self.assertIsInstance(facts["nvtx"], str)
         self.assertIn("environment", self.done("info"))
+
+    def test_a_misspelt_variable_is_shown(self):
+        shown = self.done("info", env=os.environ | {"NORMJIT_RECORD": "r.jsonl"})
+        self.assertRegex(shown, r"NORMJIT_RECORD +r.jsonl +not read by this program; did you mean 'NORMJIT_RECORDS'\?")
 
     def test_spec(self):
         facts = json.loads(self.done("info", "rmsnorm rows=10 cols=8 gamma=none", "--json"))

@@ -5,6 +5,7 @@
 #include "device.h"
 #include "files.h"
 #include "shapes.h"
+#include "support/text.h"
 #include "support/try.h"
 #include "system/environment.h"
 #include "system/nvtx.h"
@@ -14,10 +15,12 @@
 #include "normjit/cuda_compiler.h"
 #include "normjit/engine.h"
 
-#include <cstdlib>
+#include <algorithm>
 #include <memory>
+#include <string_view>
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <nlohmann/json.hpp>
 
@@ -55,6 +58,30 @@ std::string threads_text() {
     return fmt::format("{}, {}", engine->threads(), engine->whose_threads());
 }
 
+struct Variable {
+    std::string name;
+    const char* value = nullptr;  ///< null: not set
+    std::string meaning;
+};
+
+/// Returns the variables that normjit reads, then those that are set and only look like one.
+std::vector<Variable> variables() {
+    std::vector<Variable> all;
+    std::vector<std::string_view> names;
+    for (const EnvironmentVariable& variable : environment_variables()) {
+        all.push_back({variable.name, read_variable(variable.name), variable.meaning});
+        names.emplace_back(variable.name);
+    }
+    for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+        const std::string_view line = *entry, name = line.substr(0, line.find('='));
+        if (!name.starts_with("NORMJIT_") || std::ranges::find(names, name) != names.end()) continue;
+        const char* value = read_variable(std::string(name).c_str());
+        if (value != nullptr)
+            all.push_back({one_line(name), value, "not read by this program" + text::did_you_mean(name, names)});
+    }
+    return all;
+}
+
 ordered_json program_facts() {
     ordered_json facts = {{"version", NORMJIT_VERSION}, {"generator_version", generator_version}};
     auto target = own_target();
@@ -72,10 +99,9 @@ ordered_json program_facts() {
                          : ordered_json{{"available", false}, {"description", nvrtc.status().message()}};
     facts["nvtx"] = nvtx::state();
     facts["environment"] = ordered_json::array();
-    for (const EnvironmentVariable& variable : environment_variables()) {
-        const char* value = read_variable(variable.name);
+    for (const Variable& variable : variables()) {
         facts["environment"].push_back({{"name", variable.name},
-                                        {"value", value ? ordered_json(value) : ordered_json()},
+                                        {"value", variable.value ? ordered_json(variable.value) : ordered_json()},
                                         {"meaning", variable.meaning}});
     }
     return facts;
@@ -109,9 +135,8 @@ std::string program_text() {
     }
     text += fmt::format("nvtx      {}\n\n", nvtx::state());
     Table environment({"environment", "value", "meaning"});
-    for (const EnvironmentVariable& variable : environment_variables()) {
-        const char* value = read_variable(variable.name);
-        environment.add({variable.name, value ? value : "-", variable.meaning});
+    for (const Variable& variable : variables()) {
+        environment.add({variable.name, variable.value ? variable.value : "-", variable.meaning});
     }
     return text + environment.text();
 }

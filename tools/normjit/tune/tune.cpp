@@ -354,7 +354,8 @@ Command add_tune(const CommandLine& program) {
     line.add_option("--shard", options->shard, "Only a part of the problems: 1/4 for the first of four");
     line.add_option("--rows", options->rows, "For specs without rows", {.range = {{1, int64_t{1} << 40}}});
     line.add_option("--slices", options->slices, "For specs of slices=any", {.range = {{1, int64_t{1} << 40}}});
-    line.add_option("--candidates", options->most, "The most schedules to measure for a problem",
+    line.add_option("--candidates", options->most,
+                    "The most schedules to measure for a problem, besides the heuristic's",
                     {.range = {{1, 100000}}, .show_default = true});
     line.add_option("--deepen", options->deepen, "Search on where a record rests on fewer candidates than this",
                     {.range = {{0, 100000}}});
