@@ -194,9 +194,10 @@ Expected<std::optional<Artifact>> Folder::find(std::string_view key, const std::
         };
         const auto is_there = [&] { return faccessat(folder.get(), name.c_str(), F_OK, AT_SYMLINK_NOFOLLOW) == 0; };
         auto artifact = read();
-        if (!artifact.ok() && is_there()) artifact = read();  // another process may have written it since
+        const bool was_there = !artifact.ok() && is_there();
+        if (was_there) artifact = read();  // another process may have written it since
         if (artifact.ok()) return std::optional(*std::move(artifact));
-        if (is_there()) damaged(path_of(file), artifact.status());
+        if (was_there && is_there()) damaged(path_of(file), artifact.status());
     }
     return none;
 }
