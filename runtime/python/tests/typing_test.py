@@ -25,6 +25,8 @@ normjit.torch.enable(devices=["cpu", torch.device("cuda:0")], threads="own")
 is_on: bool = normjit.torch.is_enabled()
 norms: list[torch.nn.Module] = [
     normjit.torch.LayerNorm((4, 16), bias=False), normjit.torch.RMSNorm(64, None, False, weight_offset=0.0)]
+model: torch.nn.Linear = normjit.torch.unpatch(normjit.torch.patch(torch.nn.Linear(2, 2), strict=False))
+reasons: list[str | None] = [each.reason for each in normjit.torch.found(model)]
 count: int = normjit.torch.prepare(norms[0], dtype=torch.bfloat16)
 with normjit.torch.enabled(layer_norm=False):
     print(normjit.torch.report(norms[0])["calls"])
@@ -36,6 +38,7 @@ dx, dgamma, dbeta = normjit.layer_norm_backward(torch.ones(3, 4), torch.ones(3, 
 WRONG = {
     'normjit.torch.enable(devices=1.5)': "arg-type",
     'normjit.torch.RMSNorm(64, weight_offset="1")': "arg-type",
+    'normjit.torch.patch("model")': "type-var",
     'normjit.compile(b"rmsnorm cols=64")': "arg-type",
     'normjit.torch.is_enabled().pop()': "attr-defined",
     'normjit.jax.rms_norm(1.0, bias=None)': "call-arg",

@@ -57,9 +57,9 @@ def report(model: torch.nn.Module | None = None, rows: int | None = None,
     calls of patched modules with a gradient that were left to the modules' own forward, by reason.
 
     With `rows`, the tokens of a batch, each norm also gets the speed-up of normjit's kernels over torch's operators for
-    its backward pass, for inputs of that many rows and of `dtype` (None: the weight's); None without a weight or a kernel of normjit's.
-    It is measured during the call, in 0.2 s for each kind and size of norm, during which the process should do nothing
-    else: torch's operators have their own kernels meanwhile."""
+    its backward pass, for inputs of that many rows and of `dtype` (None: the weight's); None without a weight or a
+    kernel of normjit's. It is measured during the call, in 0.2 s for each kind and size of norm, during which the
+    process should do nothing else: torch's operators have their own kernels meanwhile."""
     if rows is not None and not (hasattr(rows, "__index__") and rows >= 1):
         raise InvalidArgument(f"rows: {rows!r}; must be an int of at least 1")
     dtype = checked_dtype(dtype)
@@ -102,10 +102,11 @@ def _whose(norm: Found, module: torch.nn.Module, device: str, enabled_now: set[t
             f", but {sum(left.values())} calls were left to its own forward: {'; '.join(left)}" if left else "")
     if isinstance(module, (LayerNorm, RMSNorm)):
         return "normjit's"
-    forward = module.forward.__func__ if "forward" not in vars(module) else None
+    forward: Any = None if "forward" in vars(module) else type(module).forward
     is_layer_norm = forward is torch.nn.LayerNorm.forward
-    operator = {torch.nn.LayerNorm.forward: "native_layer_norm_backward",
-                torch.nn.RMSNorm.forward: "_fused_rms_norm_backward"}.get(forward)
+    operators: dict[Any, str] = {torch.nn.LayerNorm.forward: "native_layer_norm_backward",
+                                 torch.nn.RMSNorm.forward: "_fused_rms_norm_backward"}
+    operator = operators.get(forward)
     if operator is not None and (operator, device) in enabled_now:
         return "normjit's, by enable()"
     if norm.reason is None or (is_layer_norm and not vectors(module)):

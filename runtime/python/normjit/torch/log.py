@@ -17,7 +17,7 @@ _thread = threading.local()
 
 @contextlib.contextmanager
 def silent() -> Iterator[None]:
-    """Logs nothing that this thread leaves to torch, for calls of torch's kernels that nobody asked normjit to serve."""
+    """Logs nothing that this thread leaves to torch, for calls that nobody asked normjit to serve."""
     _thread.is_silent = True
     try:
         yield

@@ -8,6 +8,7 @@ import math
 import threading
 import types
 import weakref
+from typing import TypeVar
 
 import torch
 
@@ -18,6 +19,7 @@ from normjit.torch.gated import GatedNorm, gated_norm_of
 from normjit.torch.probes import Norm
 from normjit.torch.recognition import MARK, ORIGINAL, check_model, class_of, look_at, parameters_of_forward, vectors
 
+Model = TypeVar("Model", bound=torch.nn.Module)
 _classes = weakref.WeakKeyDictionary()  # weak references to the classes of patched modules, by the original class
 _lock = threading.Lock()
 _left = collections.Counter()  # calls of patched modules that were left to their own forward, by reason
@@ -38,7 +40,8 @@ class Patch:
         return Patch, (self.norm, self.gated, self.name, self.forward, self.verify)
 
 
-def patch(model, compiled=False, forward=False, strict=True, verify=False):
+def patch(model: Model, compiled: bool = False, forward: bool = False, strict: bool = True,
+          verify: bool = False) -> Model:
     """Gives the norms of a model normjit's backward pass, and returns the model; unpatch() undoes it. The forward
     pass and the parameters stay the same, bit for bit. It patches modules that compute what LayerNorm or RMSNorm do,
     with a plain or a zero-centred weight, and whose gradients are the norm's. It also patches RMSNorms whose input or
@@ -79,7 +82,7 @@ def patch(model, compiled=False, forward=False, strict=True, verify=False):
     return model
 
 
-def unpatch(model):
+def unpatch(model: Model) -> Model:
     """Undoes patch(), and returns the model."""
     check_model(model)
     for module in model.modules():

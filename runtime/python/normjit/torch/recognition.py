@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import inspect
 import itertools
+from typing import Optional
 
 import torch
 
@@ -20,17 +21,27 @@ ORIGINAL = "_normjit_original"  # an attribute of such a module's class: the cla
 
 @dataclasses.dataclass(frozen=True)
 class Found:
-    """A module of a model that has the parameters of a norm."""
+    """A module of a model that may be a norm.
+
+    name           its name in the model
+    kind           the name of its class
+    norm           "layernorm", "rmsnorm", or one with a gate, "gated_rmsnorm"; None: not recognised, see reason
+    eps            None: the eps of the type in which it computes, as in torch.nn.RMSNorm
+    eps_name       the module's attribute that holds eps, and is read at each call
+    weight_offset  1 for a zero-centred weight
+    reason         the reason why it is left alone
+    patched        whether patch() has made its backward pass normjit's
+    gated          for a norm that may also be called with a gate: what it then computes"""
 
     name: str
-    kind: str  # the name of its class
-    norm: str = None  # "layernorm", "rmsnorm", or one with a gate, "gated_rmsnorm"; None: not recognised
-    eps: float = None  # None means the eps of the type in which it computes, as in torch.nn.RMSNorm
-    eps_name: str = None  # the module's attribute that holds eps, and is read at each call
-    weight_offset: float = None
-    reason: str = None  # the reason why it is left alone
+    kind: str
+    norm: Optional[str] = None
+    eps: Optional[float] = None
+    eps_name: Optional[str] = None
+    weight_offset: Optional[float] = None
+    reason: Optional[str] = None
     patched: bool = False
-    gated: str = None  # for a norm that may also be called with a gate: what it then computes
+    gated: Optional[str] = None
 
 
 def check_model(model):
@@ -38,10 +49,10 @@ def check_model(model):
         raise InvalidArgument(f"model: is {type(model).__name__}; must be a torch.nn.Module")
 
 
-def found(model):
+def found(model: torch.nn.Module) -> "list[Found]":
     """Returns all modules of a model whose parameters could be a norm's, torch's norms of rows, and modules without
-    parameters whose name says norm, as a list of Found. It does not call the modules: probes run copies with their code and random
-    parameters. Raises normjit.InvalidArgument unless given a torch.nn.Module."""
+    parameters whose name says norm, as a list of Found. It does not call the modules: probes run copies with their
+    code and random parameters. Raises normjit.InvalidArgument unless given a torch.nn.Module."""
     check_model(model)
     known = {}
     return [look_at(name, module, known)[0] for name, module in model.named_modules()
