@@ -117,8 +117,10 @@ std::vector<std::string_view> norm_names() {
 }
 
 bool begins_with_formula(std::string_view text) {
-    const std::string_view head = text::first_word(text);
-    return head == word_of_formulas || (library_formula(head).has_value() && !is_layer(head));
+    if (library_formula(text::first_word(text)).has_value()) return !is_layer(text::first_word(text));
+    while (text::first_word(text).starts_with('#'))
+        text.remove_prefix(std::min(text.find('\n', text.find('#')), text.size()));
+    return text::first_word(text) == word_of_formulas;
 }
 
 }  // namespace normjit

@@ -386,6 +386,7 @@ TEST_CASE("a formula is read before it is put on one line, and errors name its o
     const auto error = [](const char* text) { return formula_line(text).status().message(); };
     CHECK(error("norm f(x[M,N], w?[N]) -> y[M,N]\n  c = x * w\n  y = sigmod(c)\n")
               .starts_with("formula: line 3, column 7: unknown operation 'sigmod'"));
+    CHECK(error_of("# a comment\n# 2\nnorm f(x[M,N]) -> y[M,N] { y = x * 2 } cols=8") == "");
     CHECK(error("norm f(x[M,N]) -> y[M,N], s[M,N/G] { s = group_max(x, G); y = x * s ^ p }") == "");
 }
 
