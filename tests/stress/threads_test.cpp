@@ -84,13 +84,14 @@ void work(Engines& engines, uint64_t start, const std::atomic<bool>& goes_on, Co
         }
         const auto engine = engines.any(random);
         PrepareOptions options;
-        options.on_miss = random.pick({OnMiss::sync, OnMiss::sync, OnMiss::background, OnMiss::error});
+        options.on_miss = random.pick({OnMiss::sync, OnMiss::sync, OnMiss::background, OnMiss::error, OnMiss::load});
         const auto kernel = engine->prepare(small_spec(random.between(0, specs - 1)), options);
         ++counts.prepares;
         if (!kernel.ok()) {
             const Code code = kernel.status().code();
+            const bool is_for_ready = options.on_miss == OnMiss::error || options.on_miss == OnMiss::load;
             const bool is_asked = (options.on_miss == OnMiss::background && code == Code::pending) ||
-                                  (options.on_miss == OnMiss::error && code == Code::unavailable);
+                                  (is_for_ready && code == Code::unavailable);
             ++(is_asked ? counts.pending : counts.wrong);
             continue;
         }
