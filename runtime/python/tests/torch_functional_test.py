@@ -322,6 +322,15 @@ def test_captured(make):
     torch.testing.assert_close(y_alone, y_now.detach())  # another kernel, without statistics
 
 
+def test_compiled_by_inductor_in_a_checkpoint():
+    """A sum with an offset of 0 would be left out, after which the partitioner of torch 2.15 fails."""
+    from torch.utils.checkpoint import checkpoint
+    x, w, dy = leaf(1, 6, 64), leaf(2, 64), torch.ones(6, 64)
+    compiled = torch.compile(lambda x: checkpoint(normjit.torch.rms_norm, x, w, use_reentrant=False))
+    compiled(x).backward(dy)
+    check("rmsnorm", x, w, None, dy)
+
+
 def test_first_call_of_a_process_may_be_compiled():
     done = run_program("import torch, normjit.torch\n"
                        "compute = torch.compile(lambda x, w: normjit.torch.rms_norm(x, w), backend='aot_eager', fullgraph=True)\n"

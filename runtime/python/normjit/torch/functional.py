@@ -76,7 +76,9 @@ def formula(norm, x, weight, bias, eps, weight_offset):
         y = torch.nn.functional.layer_norm(h, h.shape[-1:], eps=eps)
     else:
         y = h * torch.rsqrt(h.square().mean(-1, keepdim=True) + eps)
-    y = y if weight is None else y * (weight + weight_offset)
+    if weight is not None:
+        # Inductor of torch 2.15 leaves out a sum with 0 in a checkpoint, and then has the weight computed again.
+        y = y * (weight + weight_offset if weight_offset else weight)
     return _as(y if bias is None else y + bias, x.dtype)
 
 
