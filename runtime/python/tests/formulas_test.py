@@ -161,7 +161,7 @@ def test_what_is_wrong_is_named(text, message):
 
 
 def test_a_wrong_body_is_refused_at_once():
-    with pytest.raises(normjit.InvalidArgument, match="line 3, column 5: unknown operation 'sigmod'"):
+    with pytest.raises(normjit.InvalidArgument, match="line 3, column 9: unknown operation 'sigmod'"):
         normjit.formula("norm f(x[M,N]) -> y[M,N]\n    z = x * x\n    y = sigmod(z)")
 
 
