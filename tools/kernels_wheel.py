@@ -73,6 +73,8 @@ def main():
     options = parser.parse_args()
     if options.action == "specs":
         print("\n".join(specs()))
+    elif not options.pack.is_file():
+        parser.error(f"{options.pack}: is no file; normjit cache pack writes one")
     else:
         path = write_wheel(options.pack, options.output)
         print(f"{path}: {path.stat().st_size} bytes")

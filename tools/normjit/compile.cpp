@@ -232,7 +232,8 @@ Status run(const CompileOptions& options) {
 Command add_compile(const CommandLine& program) {
     auto options = std::make_shared<CompileOptions>();
     const CommandLine line = program.add_command("compile", "Compile a spec, and show any stage");
-    line.add_option("spec", options->spec, "The problem: layernorm|rmsnorm cols=N [rows=M] [x=bf16] ...");
+    line.add_option("spec", options->spec,
+                    "The problem: layernorm, rmsnorm or a formula, then cols=N [rows=M] [x=bf16] ...");
     line.add_option("--target", options->target,
                     "host, x86-64-avx512, x86-64-v3, x86-64, aarch64, sm_90, or a full target text",
                     {.show_default = true});

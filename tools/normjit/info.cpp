@@ -208,7 +208,8 @@ Command add_info(const CommandLine& program) {
     auto options = std::make_shared<InfoOptions>();
     const CommandLine line =
         program.add_command("info", "Show this program, the machine, or what would be done for a spec");
-    line.add_option("spec", options->spec, "A problem: layernorm|rmsnorm cols=N [rows=M] [x=bf16] ...");
+    line.add_option("spec", options->spec,
+                    "A problem: layernorm, rmsnorm or a formula, then cols=N [rows=M] [x=bf16] ...");
     add_device_option(line, options->device);
     line.add_option("--target", options->target,
                     "For the spec, instead of a device: host, sm_90, or a full target text", {.excludes = "--device"});

@@ -43,8 +43,7 @@ void hold_standard_streams() {
 
 Exit run_program(int argc, char** argv) {
     ProgramLine line("normjit", "normjit " NORMJIT_VERSION,
-                     "Gradients of LayerNorm and RMSNorm: a JIT compiler and a runtime for its kernels.",
-                     program_examples);
+                     "Norms and their gradients: a JIT compiler, and a runtime for its kernels.", program_examples);
     const CommandLine program = line.commands();
     const Command commands[] = {add_run(program),  add_compile(program), add_bench(program),
                                 add_tune(program), add_cache(program),   add_info(program)};
