@@ -307,13 +307,22 @@ def _launch(problem, operands, stream):
 
 def launch(kernel, operands, like, stream):
     """Launches a kernel on `operands`, a mapping from tensor numbers, with a workspace on the device of an array."""
+    arguments = arguments_of(kernel, operands)
+    launch_with(kernel, arguments, kernel.workspace(arguments.rows, arguments.slices), like, stream)
+
+
+def arguments_of(kernel, operands):
     arguments = _library.Arguments()
     for number, operand in operands.items():
         _library.check(library.normjit_set_dlpack(kernel.pointer, ctypes.byref(arguments), number,
                                                   ctypes.byref(operand.tensor)))
-    size = kernel.workspace(arguments.rows, arguments.slices)
-    memory = _workspace(like, size, on_gpu=stream is not None)
-    arguments.workspace, arguments.workspace_bytes, arguments.stream = memory.address, size, stream
+    return arguments
+
+
+def launch_with(kernel, arguments, workspace_bytes, like, stream):
+    """Launches a kernel with a workspace on the device of an array."""
+    memory = _workspace(like, workspace_bytes, on_gpu=stream is not None)
+    arguments.workspace, arguments.workspace_bytes, arguments.stream = memory.address, workspace_bytes, stream
     _library.check(library.normjit_launch(kernel.pointer, ctypes.byref(arguments)))
 
 

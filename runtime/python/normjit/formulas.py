@@ -27,6 +27,9 @@ _ARGUMENTS = ("self", "outputs", "out", "stream", "invariant", "accumulate")  # 
 # shared: [M,N] that all slices share; run: "R" of [N/R] or "128" of [M,N/128], else ""
 _Tensor = collections.namedtuple("_Tensor", ("name", "axes", "is_optional", "is_shared", "run"))
 
+# A launch that was made: the kernel, its operands by the numbers of its tensors, and a named tuple of results.
+_Call = collections.namedtuple("_Call", ("kernel", "operands", "results"))
+
 
 class Formula:
     """A norm as a formula, and its gradient, which normjit derives.
@@ -100,6 +103,9 @@ class Formula:
         invariant  a row has the same bits in every batch; slower for few rows
 
         Raises normjit.InvalidArgument, a ValueError, for arguments that do not fit. Thread safe."""
+        return self._forward(given, outputs, out, stream, invariant).results
+
+    def _forward(self, given: dict[str, Any], outputs: Any, out: Out, stream: Any, invariant: bool) -> _Call:
         def usual(_: Any, __: Any) -> list[str]:
             return [name for name, tensor in self._outputs.items() if not tensor.is_optional]
 
@@ -115,6 +121,10 @@ class Formula:
         outputs    which gradients to compute; None: those of the matrices and columns that are not 0 everywhere
 
         All else is as in a call."""
+        return self._backward(given, outputs, out, stream, invariant, accumulate).results
+
+    def _backward(self, given: dict[str, Any], outputs: Any, out: Out, stream: Any, invariant: bool,
+                  accumulate: Any) -> _Call:
         gradients = {f"d{t.name}": t._replace(name=f"d{t.name}") for t in self._inputs.values() if not t.is_shared}
         self.check_gradient()
         above = {f"d{t.name}": t._replace(name=f"d{t.name}") for t in self._outputs.values() if not t.run}
@@ -143,7 +153,7 @@ class Formula:
 
     def _compute(self, which: str, given: dict[str, Any], readable: _Tensors, writable: _Tensors,
                  usual: Callable[[Iterable[str], Mapping[str, float]], list[str]], outputs: Any, out: Out, stream: Any,
-                 invariant: bool, accumulate: Any) -> Any:
+                 invariant: bool, accumulate: Any) -> _Call:
         invariant = arrays.boolean("invariant", invariant)
         out = arrays.mapping_of(out)
         given = {name: value for name, value in given.items() if value is not None}
@@ -183,10 +193,12 @@ class Formula:
                 if operands[name].read_only:
                     raise InvalidArgument(f"out: {name}: cannot be written to")
             has_rows = any("M" in writable[name].axes for name in wanted)
-            self._launch(which, operands, numbers, wanted, accumulated, like, handle, invariant and has_rows)
+            kernel, numbered = self._kernel_of(which, operands, numbers, wanted, accumulated, like, handle,
+                                               invariant and has_rows)
+            arrays.launch(kernel, numbered, like.array, handle)
         for made in out.values():
             _operand.was_written(made)
-        return _results(self.name, tuple(wanted))(*(operands[name].array for name in wanted))
+        return _Call(kernel, numbered, _results(self.name, tuple(wanted))(*(operands[name].array for name in wanted)))
 
     def first_matrix(self, given: Iterable[str]) -> str | None:
         """Returns the first matrix among these inputs, which determines shapes and the device; None if there is
@@ -204,8 +216,10 @@ class Formula:
         of = of or like
         return _operand.empty(of.array, shape, "float32" if of.dtype in ("e4m3", "e5m2") else None)
 
-    def _launch(self, which: str, operands: _Operands, numbers: dict[str, float], wanted: list[str],
-                accumulated: tuple[str, ...], like: Any, stream: int | None, invariant: bool) -> None:
+    def _kernel_of(self, which: str, operands: _Operands, numbers: dict[str, float], wanted: list[str],
+                   accumulated: tuple[str, ...], like: Any, stream: int | None,
+                   invariant: bool) -> tuple[_library.Kernel, dict[int, Any]]:
+        """Returns the kernel for these operands, and the operands by the numbers of its tensors."""
         types = " ".join(f"{name}={operand.dtype}" for name, operand in operands.items())
         saved = [name for name in operands if name in self._outputs and name not in wanted]
         words = [self.text, f"pass={which} cols={like.shape[-1]}", types, f"out={','.join(wanted)}"]
@@ -219,8 +233,7 @@ class Formula:
             words.append(f"slices={like.shape[0]}")
         words += [f"{name}={float(value)!r}" for name, value in sorted(numbers.items())]
         kernel, places = _kernel(like.device, " ".join(words), stream)
-        numbered = {places[name]: operand for name, operand in operands.items() if name in places}
-        arrays.launch(kernel, numbered, like.array, stream)
+        return kernel, {places[name]: operand for name, operand in operands.items() if name in places}
 
 
 def formula(text: str) -> Formula:

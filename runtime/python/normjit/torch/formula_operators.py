@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 import normjit
-from normjit.torch import _kernels, composition
+from normjit.torch import _kernels, composition, formula_plans
 from normjit.torch.formula_checks import DType, axes_of, check, like_of, made_of, wide_of
 from normjit.torch.functional import PLAIN, beside, is_looked_into, no_view
 
@@ -42,6 +42,9 @@ def register() -> None:
 def forward(text: str, names: Strings, tensors: Tensors, numbers: Strings, values: Sequence[float],
              outputs: Strings, dtype: DType) -> Tensors:
     """Computes the outputs of a formula with kernels."""
+    form = formula_plans.form_of("forward", text, names, tensors, numbers, values, outputs, dtype)
+    if (plan := formula_plans.find(form)) is not None:
+        return plan.run(tensors)
     norm, given = normjit.formula(text), dict(zip(names, tensors))
     like = like_of(norm, given)
     if like.numel() == 0:
@@ -50,23 +53,29 @@ def forward(text: str, names: Strings, tensors: Tensors, numbers: Strings, value
     if dtype is not None and (dtype == torch.float64) == (like.dtype == torch.float64):
         matrices = [name for name in outputs if norm.axes(name).endswith("M,N") and not norm.run(name)]
         out = {name: torch.empty(like_of(norm, rows).shape, dtype=dtype, device=like.device) for name in matrices}
-    made = norm(**rows, **dict(zip(numbers, values)), outputs=outputs, out=out,
-                invariant=_kernels.is_batch_invariant())
+    call = norm._forward({**rows, **dict(zip(numbers, values))}, outputs, out, None, _kernels.is_batch_invariant())
     kinds = (made_of(norm, name, given, dict(zip(numbers, values)), dtype) for name in outputs)
-    found = dict(zip([name for name in norm.outputs if name in outputs], made))  # a field may have another name
-    return [torch.ops.aten._unsafe_view(found[name], shape).to(wanted) for name, (shape, wanted) in zip(outputs, kinds)]
+    found = dict(zip([name for name in norm.outputs if name in outputs], call.results))  # a field may have another name
+    results = {name: torch.ops.aten._unsafe_view(found[name], shape).to(wanted) for name, (shape, wanted) in zip(outputs, kinds)}
+    formula_plans.keep(form, call, given, rows, results)
+    return list(results.values())
 
 
 def backward(text: str, names: Strings, tensors: Tensors, numbers: Strings, values: Sequence[float],
               outputs: Strings, dtype: DType) -> Tensors:
+    form = formula_plans.form_of("backward", text, names, tensors, numbers, values, outputs, dtype)
+    if (plan := formula_plans.find(form)) is not None:
+        return plan.run(tensors)
     norm, given = normjit.formula(text), dict(zip(names, tensors))
     norm.check_gradient()
     if like_of(norm, given).numel() == 0:
         return composition.backward(text, names, tensors, dict(zip(numbers, values)), outputs, dtype)
-    read: dict[str, Any] = {**_in_rows(norm, given), **dict(zip(numbers, values))}
-    made = norm.backward(**read, outputs=outputs, invariant=_kernels.is_batch_invariant())
-    found = dict(zip([name for name in norm.inputs if f"d{name}" in outputs], made))
-    return [found[name[1:]].view(given[name[1:]].shape).to(given[name[1:]].dtype) for name in outputs]
+    rows = _in_rows(norm, given)
+    call = norm._backward({**rows, **dict(zip(numbers, values))}, outputs, None, None, _kernels.is_batch_invariant(), None)
+    found = dict(zip([f"d{name}" for name in norm.inputs if f"d{name}" in outputs], call.results))
+    results = {name: found[name].view(given[name[1:]].shape).to(given[name[1:]].dtype) for name in outputs}
+    formula_plans.keep(form, call, given, rows, results)
+    return list(results.values())
 
 
 def _in_rows(norm: normjit.Formula, given: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 import normjit
-from normjit.torch import composition, formula_operators
+from normjit.torch import composition, formula_operators, formula_plans
 from normjit.torch.formula_checks import check
 from normjit.torch.functional import is_looked_into, is_transformed
 
@@ -58,18 +58,24 @@ def call(text: str, given: dict[str, Any], dtype: torch.dtype | None = None) -> 
     names = [name for name, value in given.items() if isinstance(value, torch.Tensor)]
     numbers = [name for name in given if name not in names]
     tensors = [given[name] for name in names]
+    values = [given[name] for name in numbers]
+    is_compiling = torch.compiler.is_compiling()
     wanted = _outputs(text, False).split(",")
-    if not torch.compiler.is_compiling():  # otherwise the fake kernel checks
+    needs_gradient = torch.is_grad_enabled() and any([each.requires_grad for each in tensors])
+    outputs = _outputs(text, True).split(",") if needs_gradient else wanted
+    is_eager = not is_compiling and formula_operators.is_eager(tensors)
+    if is_eager and not needs_gradient and (plan := formula_plans.find(
+            formula_plans.form_of("forward", text, names, tensors, numbers, values, outputs, dtype))) is not None:
+        made = plan.run(tensors)
+        return made[0] if len(wanted) == 1 else tuple(made)
+    if not is_compiling:  # otherwise the fake kernel checks
         norm = normjit.formula(text)
         check(norm, {name: given[name] for name in norm.inputs if name in given},
               {name: value for name, value in given.items() if name not in norm.inputs})
-    if (is_transformed() and _is_traced_later()) if torch.compiler.is_compiling() else is_looked_into():
+    if (is_transformed() and _is_traced_later()) if is_compiling else is_looked_into():
         made = composition.forward(text, names, tensors, {name: given[name] for name in numbers}, wanted, dtype)
         return made[0] if len(wanted) == 1 else tuple(made)
-    needs_gradient = torch.is_grad_enabled() and any([each.requires_grad for each in tensors])
-    outputs = _outputs(text, True).split(",") if needs_gradient else wanted
-    values = [given[name] for name in numbers]
-    if torch.compiler.is_compiling() or not formula_operators.is_eager(tensors):
+    if not is_eager:
         made = torch.ops.normjit.formula(text, names, tensors, numbers, values, outputs, dtype)
     elif needs_gradient:
         made = formula_operators.Eager.apply(text, names, numbers, values, outputs, dtype, *tensors)

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a call of a formula's kernel needs besides its tensors' addresses, kept for the next call of the same form: reading
+formulas and tensors anew takes several times as long as a small kernel."""
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from normjit import _operand, arrays
+from normjit._library import Arguments
+from normjit.torch import _kernels
+from normjit.torch.functional import PLAIN
+
+MOST = 1024  # plans, and forms that were seen once
+
+
+class Plan(NamedTuple):
+    kernel: Any
+    arguments: Arguments  # without addresses
+    workspace_bytes: int
+    stream: int | None
+    inputs: tuple[tuple[int, int], ...]  # the number of a kernel's tensor, and which of a call's tensors it is
+    outputs: tuple[tuple[int, torch.Size, torch.dtype], ...]
+
+    def run(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        arguments, made = Arguments.from_buffer_copy(self.arguments), []
+        for number, place in self.inputs:
+            arguments.tensors[number].data = tensors[place].data_ptr()
+        for number, shape, dtype in self.outputs:
+            made.append(torch.empty(shape, dtype=dtype, device=tensors[0].device))
+            arguments.tensors[number].data = made[-1].data_ptr()
+        arrays.launch_with(self.kernel, arguments, self.workspace_bytes, tensors[0], self.stream)
+        return made
+
+
+_plans: dict[Any, Plan | None] = {}
+
+
+def form_of(which: str, text: str, names: Sequence[str], tensors: Sequence[torch.Tensor], numbers: Sequence[str],
+            values: Sequence[float], outputs: Sequence[str], dtype: torch.dtype | None) -> Any:
+    """Returns all that calls with the same plan have in common; None for calls without a plan."""
+    if not all([type(t) in PLAIN and t.layout is torch.strided and not t.is_neg() for t in tensors]):
+        return None
+    if not all([isinstance(value, (int, float)) for value in values]):
+        return None
+    return (which, text, *names, *[(t.shape, t.stride(), t.dtype, t.device) for t in tensors], *numbers, *values, *outputs,
+            dtype, _kernels.is_batch_invariant(), _stream_of(tensors))
+
+
+def _stream_of(tensors: Sequence[torch.Tensor]) -> int | None:
+    return _operand.current_stream(tensors[0]) if tensors and tensors[0].is_cuda else None
+
+
+def find(form: Any) -> Plan | None:
+    return None if form is None else _plans.get(form)
+
+
+def keep(form: Any, call: Any, tensors: Mapping[str, torch.Tensor], rows: Mapping[str, torch.Tensor],
+         results: Mapping[str, torch.Tensor]) -> None:
+    """Makes a plan when a form comes for the second time. `call` is what was launched on `rows`, which are the tensors as
+    kernels take them; `results` are its outputs as they are returned."""
+    if form is None:
+        return
+    numbers = {operand.name: number for number, operand in call.operands.items()}
+    made = {name: call.operands[numbers[name]].array for name in results}
+    is_first = form not in _plans
+    if is_first and len(_plans) >= MOST:
+        _plans.clear()
+    if is_first or not _are_same_memory(tensors, rows) or not _are_same_memory(results, made):
+        _plans.setdefault(form)
+        return
+    arguments = arrays.arguments_of(call.kernel, call.operands)
+    _plans[form] = Plan(call.kernel, arguments, call.kernel.workspace(arguments.rows, arguments.slices), _stream_of(list(tensors.values())),
+                        tuple((numbers[name], place) for place, name in enumerate(tensors) if name in numbers),
+                        tuple((numbers[name], each.shape, each.dtype) for name, each in results.items()))
+
+
+def _are_same_memory(some: Mapping[str, torch.Tensor], others: Mapping[str, torch.Tensor]) -> bool:
+    return all(tensor.data_ptr() == others[name].data_ptr() and tensor.dtype == others[name].dtype
+               and tensor.numel() == others[name].numel() for name, tensor in some.items())
