@@ -43,7 +43,7 @@ __all__ = ["layers"]
 
 
 def package_of(given):
-    """Returns the folder of the package: the given one, or that which this interpreter imports."""
+    """Returns the folder of the package: the given one, or the one that this interpreter imports."""
     found = importlib.util.find_spec("normjit")
     if not given and (found is None or found.origin is None):
         sys.exit("hub_kernel.py: this interpreter has no normjit; give the folder of a built package as --package")

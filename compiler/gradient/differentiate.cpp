@@ -109,7 +109,7 @@ class Differentiation {
             case Op::input:
             case Op::constant:
                 return {};
-            case Op::col_sum:  // each row has the adjoint of its sum
+            case Op::col_sum:  // each row's adjoint is the adjoint of the sum
                 return add(a, adjoint);
             case Op::add:
                 NORMJIT_RETURN_IF_ERROR(add(a, adjoint));

@@ -11,7 +11,7 @@ namespace normjit::ir {
 struct FormulaFunction {
     std::string_view name;
     std::string_view parameters;  ///< names, with a blank between
-    std::string_view text;        ///< what it is in terms of its parameters
+    std::string_view text;        ///< its definition, in terms of the parameters
 };
 
 std::span<const FormulaFunction> formula_functions();

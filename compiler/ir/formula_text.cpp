@@ -262,8 +262,8 @@ class FormulaParser final : SignatureParser {
 
     bool is_late(ValueId id) const { return late_.contains(id); }
 
-    /// Returns for each value whether it differs among the slices although it has no rows. The axes of an output decide
-    /// over which rows its sums over the rows are taken.
+    /// Returns for each value whether it differs among the slices although it has no rows. A sum over the rows does not
+    /// count, because the axes of the output that reads it decide whether it is over the rows of a slice or over all.
     PerValue<bool> find_per_slice() const {
         PerValue<bool> found(function_.values.size());
         for (ValueId id = 0; id < function_.size(); ++id) {

@@ -85,8 +85,8 @@ class Lexer {
     size_t at_ = 0;
     size_t line_start_ = 0;
     int line_ = 1;
-    int column_ = 0;  ///< of all tokens; 0: their own
-    int depth_ = 0;   ///< of parentheses
+    int column_ = 0;  ///< the column that all tokens get; 0: they get their own
+    int depth_ = 0;   ///< open parentheses
     Token token_;
 };
 

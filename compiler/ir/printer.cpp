@@ -25,7 +25,7 @@ class Printer final : public Formula {
         : Formula(function), uses_(function.use_counts()), names_(function.values.size()) {
         std::set<std::string_view> given;
         for (ValueId id = 0; id < function.size(); ++id) given.insert(names_[id] = function[id].name);
-        PerValue<int> depths(function.values.size());  // of the operations that are printed inside one another
+        PerValue<int> depths(function.values.size());  // how many operations are printed inside one another
         for (ValueId id = 0; id < function.size(); ++id) {
             if (!is_leaf(id)) depths[id] = 1 + deepest_operand(id, depths);
             if (!names_[id].empty() || (!needs_statement(id) && depths[id] < deepest_nesting)) continue;

@@ -24,7 +24,7 @@ struct Signature {
     std::vector<Tensor> tensors;       ///< inputs, then outputs
     std::vector<std::string> numbers;  ///< words of the body that the user gives
     std::string line;                  ///< the whole formula in one line, without needless blanks
-    size_t bytes = 0;                  ///< of the text, up to the closing brace
+    size_t bytes = 0;                  ///< the length of the text, up to the closing brace
 };
 
 /// Reads the formula that the text begins with. Fails with a position if its first line is wrong, or a name is one of

@@ -33,14 +33,14 @@ std::vector<ValueId> find_cached_columns(const ir::Function& function, const std
     return cached;
 }
 
-/// True for what takes longer than a store and a load: divisions, roots, and the exponentials of functions.
+/// True for ops that take longer than a store and a load: divisions, roots, and the exponentials of functions.
 bool is_slow(Op op) {
     return op == Op::ldexp || op == Op::div || op == Op::div_or_zero || op == Op::sqrt || op == Op::rsqrt;
 }
 
-/// Finds the elements that the last sweep should not compute again, among those of the sweep before it. If some are slow,
-/// these; else inputs that are converted, and what is computed from them. Products, and values computed from one, are
-/// excluded unless they are slow: as part of an FMA they are not rounded.
+/// Chooses the elements of the sweep before the last one that are kept, so that the last sweep does not compute them
+/// again: the slow ones if there are any, else converted inputs and values computed from them. Products, and values
+/// computed from a product, are not kept unless they are slow, because a product is not rounded as part of an FMA.
 class CachedElements {
   public:
     CachedElements(const ir::Function& function, const Sweep& before, const Sweep& last)
@@ -55,7 +55,7 @@ class CachedElements {
     /// Returns the slow values that the last sweep reads.
     std::vector<ValueId> slow() const { return read(is_slow_); }
 
-    /// Returns the others, without what is in memory as it is computed with.
+    /// Returns the other values that the last sweep reads, except inputs that are in memory in the compute type.
     std::vector<ValueId> converted() const {
         std::vector<ValueId> found = read(is_keepable_);
         std::erase_if(found, [&](ValueId id) {

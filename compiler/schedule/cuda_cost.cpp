@@ -51,17 +51,17 @@ struct Division {
         partials = groups * static_cast<double>(p.cols) * 4 * p.sums;
     }
 
-    double rows = 0;        ///< of all slices
+    double rows = 0;        ///< rows of all slices
     int64_t steps = 1;      ///< vectors of a thread in a row
     double idle = 0;        ///< lanes without a vector, as a fraction of the vectors
     double idle_teams = 0;  ///< teams without a row in a slice's last turn, as a fraction of its rows
     bool is_lone = false;   ///< there is one row group, and no final reduce
-    double turns = 0;       ///< of a row group
+    double turns = 0;       ///< how many times a row group takes rows
     double waiting = 0;     ///< the part of the last turn in which some groups have no row, in turns
-    double blocks = 0;      ///< of a multiprocessor, in all
-    double active = 0;      ///< of a multiprocessor, at once
-    double threads = 0;     ///< of a multiprocessor, at once
-    double in_flight = 0;   ///< bytes of a multiprocessor
+    double blocks = 0;      ///< blocks of a multiprocessor, in all
+    double active = 0;      ///< blocks of a multiprocessor, at once
+    double threads = 0;     ///< threads of a multiprocessor, at once
+    double in_flight = 0;   ///< bytes that a multiprocessor has requested
     double shared = 0;      ///< bytes of a block's stages
     double registers = 0;   ///< words of data in a thread
     double moved = 0;       ///< bytes

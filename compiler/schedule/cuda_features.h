@@ -35,17 +35,17 @@ struct CudaFeatures {
     int64_t cols = 0;
     int width = 1;                 ///< elements of a vector: 16 bytes of the narrowest matrix
     int alignment = 1;             ///< the largest power of two, at most `width`, that divides cols
-    int element_bytes = 2;         ///< of the narrowest matrix
+    int element_bytes = 2;         ///< size of the narrowest matrix's elements
     bool can_shift = false;        ///< a vector may begin before its row
-    double rows_of_processor = 0;  ///< of all slices, for each multiprocessor; a large number if they are not known, or
-                                   ///< if the schedule may not depend on them
-    int64_t slice_rows = 0;        ///< of a slice that has its own columns; 0: no slice has, or the number is not known
+    double rows_of_processor = 0;  ///< rows of all slices, for each multiprocessor; a large number if they are not
+                                   ///< known, or if the schedule may not depend on them
+    int64_t slice_rows = 0;        ///< rows of a slice with its own columns; 0: no slice has any, or it is not known
     bool has_slices = false;       ///< slices with their own columns
     int matrices_read = 0;
     int matrices_written = 0;
     int columns_read = 0;
-    int column_bytes = 0;  ///< of one element of each column input, in all
-    int sums = 0;          ///< over the rows
+    int column_bytes = 0;  ///< bytes of one element of each column input, in all
+    int sums = 0;          ///< sums over the rows
     bool reduces = false;  ///< has outputs without rows: column sums, or sums of everything
     bool is_formula = false;
     uint64_t norm = 0;            ///< hash of a formula's name, to tell apart norms with the same amount of work

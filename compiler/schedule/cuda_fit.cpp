@@ -67,8 +67,8 @@ bool CudaFit::registers_suffice(const plan::PlannedPath& planned) const {
     return data + planned.work_registers + others <= planned.register_limit;
 }
 
-/// Returns what a team with several rows needs if ptxas unpacks its columns once and each row once: addresses and
-/// counters, and the elements of narrow types (NOTES N-709).
+/// Returns the registers that a team with several rows needs besides its data if ptxas unpacks its columns once and
+/// each row once: for addresses and counters, and for the elements of narrow types (NOTES N-709).
 int64_t CudaFit::unpacked(const plan::PlannedPath& planned) const {
     constexpr int64_t addresses = 16;
     const auto is_narrow = [](const Operand& operand) { return operand.bytes() < 4; };

@@ -18,7 +18,7 @@ Values powers_of_two(int64_t most) {
     return values;
 }
 
-/// Returns one group, and multiples of the number of cores while each group has 16 rows.
+/// Returns one group, and multiples of the number of cores, at most one group for 16 rows or for each core.
 Values row_groups(const SearchedProblem& p, const Schedule&) {
     const int64_t most = std::max<int64_t>(p.rows / 16, std::min<int64_t>(p.rows, p.target.cpu.cores));
     const int64_t least = least_tasks(p, p.heuristic.row_groups);

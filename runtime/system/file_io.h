@@ -75,7 +75,7 @@ class OutputFile {
     /// A path that names a device or a pipe is written directly; for a symbolic link, its target is replaced.
     static Expected<OutputFile> create(const std::string& path);
     /// Creates `name` in an open folder, which must stay open, replacing any file of that name. Errors name the path.
-    /// `rights` are what the process's mask leaves of them.
+    /// The file gets `rights`, without those that the process's mask removes.
     static Expected<OutputFile> create_in(int folder, const std::string& name, const std::string& path, mode_t rights);
     OutputFile(OutputFile&& other) noexcept;
     OutputFile& operator=(OutputFile&&) = delete;

@@ -3,9 +3,9 @@
 // NORMJIT_NVTX=1 and a tool that listens, such as Nsight Systems. Otherwise a range costs only the test of a flag.
 //
 // NVTX is a protocol between a program and a library of the tool, which NVTX_INJECTION64_PATH names. The program opens
-// the library, calls its InitializeInjectionNvtx2(), and receives functions. NVIDIA's headers (nvtx3/) do the same;
-// they do not exist wherever normjit is built, so nvtx.cpp declares what it needs of them, and tests/nvtx compares the
-// two.
+// the library, calls its InitializeInjectionNvtx2(), and receives functions. NVIDIA's headers (nvtx3/) do the same, but
+// not every machine that builds normjit has them. This header therefore declares the parts that are needed, and
+// tests/nvtx compares them with NVIDIA's.
 #pragma once
 
 #include "normjit/spec.h"
@@ -26,7 +26,7 @@ inline constexpr unsigned module_sizes[module_count] = {0, 16, 9, 15, 7, 16, 7};
 /// The functions of core2 that are called here.
 inline constexpr int domain_range_push = 4, domain_range_pop = 5, domain_create = 12;
 
-/// What a tool receives, by number.
+/// The tables that the tool can ask for by number, and their numbers.
 inline constexpr uint32_t callbacks_table = 1, version_table = 3;
 struct Callbacks {
     size_t size;

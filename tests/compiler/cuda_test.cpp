@@ -236,9 +236,9 @@ TEST_CASE("outputs share sums over the rows, and the final reduce has blocks for
         "m = max_abs(x) } pass=forward slices=any cols=512 x=bf16");
     const plan::Plan plan = plan_of(spec, *parse_target("sm_90"));
     const plan::CudaPlan& cuda = plan.cuda();
-    REQUIRE(cuda.sums.size() == 3);  // two of each slice, one of all
+    REQUIRE(cuda.sums.size() == 3);  // two over each slice, one over all rows
     CHECK(std::ranges::count_if(cuda.sums, &plan::ColumnSum::per_slice) == 2);
-    CHECK(std::ranges::count(cuda.sums, -1, &plan::ColumnSum::output) == 3);  // none makes one output alone
+    CHECK(std::ranges::count(cuda.sums, -1, &plan::ColumnSum::output) == 3);  // no output is made from one sum alone
     const Geometry& geometry = plan.geometry;
     CHECK(geometry.column_sums == 4);
     const CudaLaunch& reduce = cuda.paths[0].path.launches.back();

@@ -139,9 +139,9 @@ TEST_CASE("the derivative of each function is that of finite differences") {
     for (const Function function :
          {Function(ir::abs), Function(ir::exp), Function(ir::tanh), Function(ir::sigmoid), Function(ir::silu),
           Function(ir::softplus), Function(ir::gelu_tanh), Function(ir::erf), Function(ir::gelu),
-          // where they are defined
+          // arguments for which sqrt and log are defined
           Function([](Expr a) { return ir::sqrt(a * a + 0.5); }), Function([](Expr a) { return ir::log(a * a + 0.5); }),
-          // of a sum of adjoints
+          // several adjoints are added up
           Function([](Expr a) { return ir::silu(a) * ir::silu(a) + ir::exp(ir::silu(a)); }),
           Function([](Expr a) { return ir::compare(a, ir::tanh(a)) * a; }),
           Function([](Expr a) { return ir::max(a, ir::abs(a) * 0.7) - ir::min(a, a.builder->constant(1.2)); })}) {

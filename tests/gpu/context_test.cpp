@@ -13,7 +13,7 @@ namespace {
 constexpr const char* spec = "rmsnorm cols=256 x=bf16";
 constexpr const char* schedule = "cuda row_groups=4 threads_per_row=32 vector_width=8";
 
-/// A context that the caller made and made current, on the device of this ordinal.
+/// A context that the caller created and made current, on the device with this ordinal.
 class OwnContext {
   public:
     explicit OwnContext(int ordinal) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The backward pass is the derivative of the forward pass, in f64: of L = sum(y * w) + sum(h * v), along a direction of
-// all inputs at once, by central differences. Layers are those of models: plain, with a residual stream and scaled
+// all inputs at once, by central differences. The layers occur in models: plain, with a residual stream and scaled
 // rows, with their own scale and shift per sample (adaLN), heads (qk-norm).
 #include "check.h"
 #include "element.h"

@@ -27,7 +27,7 @@ namespace {
 using Real = long double;
 
 struct Function {
-    std::string formula;  ///< of x
+    std::string formula;  ///< reads x
     std::function<Real(Real)> exact;
     double ulps;                                                 ///< the largest error
     std::function<Real(Real)> more = [](Real) { return 0.0L; };  ///< further ulps, by argument

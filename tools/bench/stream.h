@@ -11,7 +11,7 @@
 
 namespace normjit::bench {
 
-/// Memory to pass over. Sizes are those of whole matrices of one shape: they differ by the element types only.
+/// Memory to pass over: whole matrices of one shape, so that sizes differ by the element types only.
 struct Traffic {
     struct Read {
         const void* data = nullptr;

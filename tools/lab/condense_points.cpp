@@ -55,7 +55,7 @@ bool choose(const PointFile& points, const Point& point, const Others& others) {
     return chosen == point.schedule || (!is_kept && others.times.is_fast(point, chosen));
 }
 
-/// Leaves points out, the first ones first, and takes back those that were chosen only until others went as well.
+/// Removes points, the first ones first, and puts a point back if it turns out to be needed after others were removed.
 PointFile condensed(const PointFile& all, const Others& others) {
     PointFile left = all;
     std::vector<Point> out;

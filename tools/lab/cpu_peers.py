@@ -119,7 +119,7 @@ def combined(rounds):
 
 
 def measure_shape(spec, threads, torch_runs, options):
-    """Returns normjit's result and each peer's, combined, and normjit's last document."""
+    """Returns the combined results of normjit and of each peer, and the last JSON document of normjit."""
     found, document = {"normjit": []}, None
     for _ in range(options.rounds):
         document, ours = measure_normjit(spec, threads, options)

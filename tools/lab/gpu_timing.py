@@ -8,7 +8,7 @@ import sys
 import torch
 
 FLUSH_BYTES = 256 << 20
-LAUNCHES, ROUNDS = 40, 15  # of microseconds()
+LAUNCHES, ROUNDS = 40, 15  # used by microseconds()
 # Settings of Inductor for a norm besides its defaults; "compile-best" is the fastest of these.
 INDUCTOR = {
     "default": {},

@@ -107,7 +107,7 @@ def random_spec(source, most_bytes):
 
 
 def random_forward(source, most_bytes):
-    """Returns such a forward pass, every third with a residual stream."""
+    """Returns a forward pass of such a size; every third has a residual stream."""
     norm, *shape, x = random_spec(source, most_bytes).split()
     dtype = x[len("x="):]
     residual = f" residual={dtype}" if source.random() < 1 / 3 else ""
@@ -116,7 +116,7 @@ def random_forward(source, most_bytes):
 
 
 def random_formula(source, most_bytes):
-    """Returns a norm of templates/norms of models' widths, in 16 bits, forward or backward."""
+    """Returns the forward or backward pass of a norm of templates/norms, with a width that models have, in 16 bits."""
     name = source.choice(["gated_rmsnorm", "rmsnorm_of_gated", "softmax", "l2norm", "dynamic_tanh", "qk_norm_rope",
                           "qk_norm_rope_interleaved", "groupnorm", "rmsnorm_blocks", "rmsnorm_mx", "rmsnorm_e4m3"])
     dtype = source.choice(["bf16", "bf16", "f16"])

@@ -113,7 +113,7 @@ def rows_of_shares(shapes):
 
 
 def rows_of_widths(shapes):
-    """Returns a row for each width, a column for each norm."""
+    """Yields the rows of a table with a row for each width and a column for each norm."""
     norms, widths = {}, {}
     for title, results in shapes.items():
         norm, width = title.split()[:2]

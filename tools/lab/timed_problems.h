@@ -18,7 +18,7 @@ namespace normjit {
 
 struct TimedProblem {
     TuningRecord record;
-    std::map<std::string, double> gains;  ///< of each timed schedule over the heuristic of its day
+    std::map<std::string, double> gains;  ///< how much faster each timed schedule was than the heuristic of its day
 
     auto best() const {
         return std::ranges::max_element(gains, {}, [](const auto& each) { return each.second; });

@@ -113,7 +113,7 @@ def contenders(kind, options):
 
 
 def difference(contender, right):
-    """Returns the distance of its gradients from another's."""
+    """Returns how far a contender's gradients are from the right ones: the relative error in the 2-norm."""
     pairs = list(zip((p.grad for p in contender.model.parameters()), right))
     off = sum(float((a.double() - b.double()).square().sum()) for a, b in pairs)
     return (off / sum(float(b.double().square().sum()) for _, b in pairs)) ** 0.5

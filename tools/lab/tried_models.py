@@ -156,7 +156,7 @@ def tried_compiled(config_kind, kind):
     row = {"class": kind.__name__, "whole": is_whole}
     try:
         loss, gradients = step(model, torch.compile(model, backend=backend, fullgraph=is_whole))
-    except Exception as error:  # of what compiles without normjit
+    except Exception as error:  # the model compiles without normjit
         why = f"{type(error).__name__}: {error}".split("\n")[0][:200]
         return row | {"graphs": 0, "regions": 0, "taken": 0, "loss": math.nan, "difference": math.nan, "equal": False, "why": [why]}
     regions = normjit.torch.graph_report()

@@ -24,9 +24,9 @@ class CheckedProblem : public TimedProblem {
 
     /// True if no cache has the data of a launch when it begins.
     virtual bool is_cold() const = 0;
-    /// Returns the number of copies of the data, which a CPU's launches take in turn; when it is held they use one of
-    /// them.
+    /// Returns the number of copies of the data, which a CPU's launches take in turn.
     virtual int64_t copies() const { return 1; }
+    /// Makes all launches use one copy, or take turns again.
     virtual void hold([[maybe_unused]] bool stay) {}
 
     /// Measures a kernel against the memory ceiling.

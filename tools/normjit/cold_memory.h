@@ -17,9 +17,9 @@ namespace normjit::cli {
 /// once. If the system under `sys` does not show them, the target's values count.
 int64_t cache_bytes(const Target& target, const std::string& sys = "/sys/devices/system/cpu");
 
-/// One block of memory for the problems of a process, one after the other. Its pages are those that the system gives to
-/// any buffer, usually of 4 KiB. They are touched when the block is made, 2 MiB by each thread of the team in turn,
-/// which spreads them evenly in a machine with several memories.
+/// One block of memory for the problems of a process, one after the other. Its pages are
+/// ordinary ones, usually of 4 KiB. When the block is made, each thread of the team in turn touches 2 MiB of it, which
+/// spreads the pages evenly in a machine with several memories.
 class ColdMemory {
   public:
     ColdMemory(int64_t turn_bytes, int64_t most_bytes) : turn_bytes_(turn_bytes), most_bytes_(most_bytes) {}

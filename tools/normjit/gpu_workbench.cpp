@@ -139,8 +139,7 @@ class GpuWorkbench final : public Workbench {
         return {};
     }
 
-    /// Measures the time that a launch takes its caller, while the GPU's queue has room for it, and that of an empty
-    /// launch.
+    /// Measures how long a launch, and how long an empty launch, keeps its caller while the GPU's queue has room.
     Status measure_host(Measurement& result, const Work& launch) const {
         constexpr double too_long = 300e-6;
         if (result.launch.median > too_long) return {};

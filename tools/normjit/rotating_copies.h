@@ -36,10 +36,10 @@ class RotatingCopies {
     /// Moves on, and returns the matrices of that copy for the memory ceiling.
     const bench::Traffic& next_traffic();
 
-    /// Restores outputs that are added to, to their values when the copies were made.
+    /// Gives the outputs that launches add to the values that they had when the copies were made.
     void restore_accumulated() const { problem_.restore_accumulated(); }
 
-    /// Return the address of element i of a tensor, and the bytes of a tensor, of the copy that next() returned.
+    /// Return where element i of a tensor is in the copy that next() returned, and the tensor's size in bytes.
     void* element(Tensor tensor, int64_t i) const;
     int64_t bytes_of(Tensor tensor) const { return problem_.tensors[tensor].bytes(); }
 

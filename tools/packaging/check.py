@@ -17,7 +17,7 @@ ROOT = HERE.parents[1]
 PORT, RECIPE = HERE / "vcpkg" / "normjit", HERE / "conda" / "recipe.yaml"
 PRODUCT = ("CMakeLists.txt", "compiler/CMakeLists.txt", "runtime/CMakeLists.txt", "tools/normjit/CMakeLists.txt",
            "tools/cmake/llvm.cmake")
-SYSTEM = {"threads"}  # of the C library
+SYSTEM = {"threads"}  # belongs to the C library
 HEADERS_ONLY = {"xxhash": "xxhash.h"}  # included without a search
 
 

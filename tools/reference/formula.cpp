@@ -365,7 +365,7 @@ class FormulaComputation : FormulaRows<Real> {
         gradients_[tensor][i] = {value, static_cast<double>(error), 0};
     }
 
-    const int64_t all_rows_;  ///< of a slice
+    const int64_t all_rows_;  ///< rows of a slice
     std::vector<Numbers> adjoints_;
     PerTensor<std::map<size_t, std::vector<Sum<Real>>>> sums_;  ///< by operation
     PerTensor<Magnitude> magnitudes_;

@@ -35,8 +35,8 @@ Bounded<Real> apply(const Function<Real>& function, const Bounded<Real>& a) {
     return rounded<Real>({value, slope * a.error + 5 * Rounding<Real>::unit * own + normal});
 }
 
-/// Returns a to the power of a number. Whole powers, and those of square roots, are products; others exp(b * log(a)),
-/// whose argument has the error of log and of a product.
+/// Returns a to the power of a number. Whole and half powers are products of a and its square root. Other powers are
+/// exp(b * log(a)), whose argument has the errors of log and of a product.
 template <class Real>
 Bounded<Real> power(const Bounded<Real>& a, Real exponent) {
     const Real value = std::pow(a.value, exponent), size = std::fabs(exponent);

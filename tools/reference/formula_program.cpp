@@ -248,7 +248,7 @@ class TextReader {
     const std::string text_;
     size_t next_ = 0;
     bool in_body_ = false;
-    int depth_ = 0;  // of parentheses
+    int depth_ = 0;  // open parentheses
     std::map<std::string, Tensor> tensors_;
     std::map<std::string, int> names_;
 };

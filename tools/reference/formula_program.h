@@ -48,7 +48,7 @@ struct Operation {
 
 struct FormulaProgram {
     std::vector<Operation> operations;
-    std::map<std::string, int> names;  ///< of tensors and values that are not missing
+    std::map<std::string, int> names;  ///< names of tensors and values that are not missing
 
     /// Reads the formula of a spec that the compiler accepted.
     explicit FormulaProgram(const Spec& spec);

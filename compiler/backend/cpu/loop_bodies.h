@@ -21,9 +21,9 @@ LoopBody element_body(const plan::Sweep& sweep);
 struct GroupBodies {
     std::vector<ValueId> maxima;  ///< the values of group_max
     std::vector<ValueId> kept;    ///< elements that wait in the frame from one pass over a group to the next
-    LoopBody operands;            ///< of each unit of a group: finds the maxima
-    LoopBody values;              ///< of each group: what is computed from the maxima, and its outputs
-    LoopBody elements;            ///< of each unit of a group: the rest
+    LoopBody operands;            ///< finds the maxima; runs for each unit of a group
+    LoopBody values;              ///< computes values from the maxima, and the group's outputs; runs once per group
+    LoopBody elements;            ///< does the rest; runs for each unit of a group
 };
 GroupBodies group_bodies(const plan::Plan& plan);
 

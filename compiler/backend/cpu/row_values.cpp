@@ -118,7 +118,7 @@ std::vector<ir::Output> RowValues::outputs_of(size_t sweep) const {
     return own_sweep_.value_or(sweep) == sweep ? plan_.sweeps[sweep].row_stores : std::vector<ir::Output>();
 }
 
-/// Stores the [M] outputs; if columns are split, in the first range.
+/// Stores the [M] outputs. If the columns are split, only the first range does.
 void RowValues::store_outputs(size_t sweep, const Live& live, Registers& registers, Block block) {
     const std::vector<ir::Output> outputs = outputs_of(sweep);
     const auto store_all = [&] {

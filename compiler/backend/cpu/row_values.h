@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// [M] values between the sweeps: from the sums of one sweep to what the elements of the next one read.
+// Computes the [M] values between two sweeps, from the sums of the first for the elements of the second.
 #pragma once
 
 #include "backend/cpu/evaluate.h"

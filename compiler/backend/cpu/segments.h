@@ -19,7 +19,8 @@ class Segments {
     void begin_block(Integer rows_ahead);
     void leave_block();
 
-    /// Returns the sums of the current segment; all earlier segments' sums are column_sums arrays before them.
+    /// Returns the address of the current segment's sums. From the second segment on, the totals of all earlier
+    /// segments lie Geometry::segment_offset() before it.
     Integer sums() const { return sums_; }
     void if_has_sums(const Machine::Emit& then);
     void if_closes(const Machine::Emit& then, const Machine::Emit& otherwise = {});

@@ -8,9 +8,9 @@ namespace normjit::backend::cpu {
 
 /// How the columns of a unit are arranged in registers.
 ///   one        as in memory, in one register
-///   even_odd   twice as many columns in two registers: the even ones, the odd ones. For rows of bf16, where one load
-///              as wide as a register, a shift and a mask give both; widening in order takes two loads and four
-///              instructions
+///   even_odd   twice as many columns in two registers: the even ones, the odd ones. It is used for rows of bf16: one
+///              load as wide as a register, a shift and a mask give both, while widening in order takes two loads and
+///              four instructions
 enum class Packing { one, even_odd };
 
 enum class Lanes { all, tail };

@@ -14,7 +14,7 @@ namespace {
 /// How a type keeps a number.
 struct Layout {
     uint64_t digits;    ///< bits of the fraction
-    uint64_t bias;      ///< of the exponent
+    uint64_t bias;      ///< added to the exponent
     uint64_t infinity;  ///< its bits
     double integers;    ///< 2^digits
     double smallest;    ///< the smallest normal number

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The interface between the compiler and libnormjit_llvm, the only library that contains LLVM. It is opened when it is
-// first needed, so that other processes do not load its 47 MB. The two may use different C++ libraries, so problems
+// first needed, so that other processes do not load it. The two may use different C++ libraries, so problems
 // cross as text and results as bytes. Both are built from the same sources, and make the same plan from the same text.
 #pragma once
 

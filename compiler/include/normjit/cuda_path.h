@@ -28,8 +28,8 @@ std::string_view name(CudaGrid grid);
 /// How a launch on a GPU divides its rows among row groups.
 struct RowPartition {
     int64_t row_groups = 0;  ///< the groups that take rows at the same time
-    /// How many groups share all rows at the same time. With column tensors per slice: how many parts each slice has;
-    /// the groups take the parts of all slices in turn.
+    /// The number of parts into which all rows are divided, one for each group. With column tensors per slice, each
+    /// slice is divided into this many parts, and the groups take the parts of all slices in turn.
     int64_t parts = 0;
     int64_t pieces = 0;          ///< parts of all slices
     int64_t reduced_slices = 1;  ///< slices that the final reduce sums; the row kernel sums a slice of one part itself

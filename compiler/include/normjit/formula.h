@@ -46,7 +46,7 @@ struct Formula {
     std::vector<std::string> saved;  ///< names of values of the forward pass that the backward pass reads
     std::vector<std::string> usual_outputs, usual_saved;  ///< without out= or save=
 
-    int64_t group_columns = 0;    ///< of group_max(); 0 without
+    int64_t group_columns = 0;    ///< columns in a group of group_max(); 0 without it
     bool has_partners = false;    ///< kernels see its rows in halves: kernel_spec.h
     bool has_neighbours = false;  ///< pairs of columns are computed together
 

@@ -19,7 +19,7 @@ namespace normjit {
 struct Point {
     Spec spec;  ///< the problem, with its rows and slices
     Schedule schedule;
-    double share = -1;  ///< of the memory ceiling; negative: not measured
+    double share = -1;  ///< speed as a share of the memory ceiling; negative: not measured
     std::string date;   ///< "2026-11-27"
     bool operator==(const Point&) const = default;
 };

@@ -28,8 +28,9 @@ struct Axes {
     constexpr bool is_scalar() const { return !row && !column; }
     /// True if each slice has its own row of columns.
     constexpr bool is_per_slice() const { return is_columns() && slice; }
-    /// True for [N/R], and for an output [M,N/G], which has an element for each group of a row's columns.
+    /// True for [N/R].
     constexpr bool has_runs() const { return !row && run > 1; }
+    /// True for an output [M,N/G], which has an element for each group of G columns of a row.
     constexpr bool has_groups() const { return row && run > 1; }
     /// Returns the tensor's last dimension, as launch arguments give it; 0 without columns.
     constexpr int64_t columns(int64_t cols) const { return column ? cols / run : 0; }

@@ -13,7 +13,7 @@
 
 namespace normjit::cpu {
 
-/// The instruction sets that an x86-64 has and the operating system lets programs use.
+/// The instruction sets that an x86-64 CPU has and the operating system lets programs use.
 struct Features {
     bool avx512f = false;
     bool avx512bw = false;

@@ -90,7 +90,7 @@ struct EngineOptions {
     /// NORMJIT_KERNEL_BYTES (256 MiB).
     std::optional<int64_t> most_kernels = {};
     std::optional<int64_t> most_kernel_bytes = {};
-    Log log = {};  ///< receives reports of what takes time and of what does not work as asked
+    Log log = {};  ///< receives reports of steps that take time, and warnings
     std::optional<std::vector<std::string>> record_files = {};  ///< tuning records; not set: NORMJIT_RECORDS
     bool shipped_records = true;                                ///< also use the tuning records in the library
     TunePolicy tune = TunePolicy::off;

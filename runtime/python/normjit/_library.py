@@ -18,7 +18,7 @@ NORMS = ("layernorm", "rmsnorm")
 ROUNDINGS = ("none", "llama")
 ROOM_FOR_TENSORS = 16
 NO_DTYPE = -1
-DERIVED, ZERO = 0, 1  # of normjit_gradient
+DERIVED, ZERO = 0, 1  # values of normjit_gradient
 
 
 class Error(RuntimeError):

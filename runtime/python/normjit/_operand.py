@@ -126,7 +126,7 @@ def _check_tensor(name, tensor):
     torch = sys.modules["torch"]
     if tensor.is_neg():
         raise InvalidArgument(f"{name}: is a view that negates what it reads, which normjit would not see; give resolve_neg()")
-    proxy_mode = _loaded("torch.fx.experimental.proxy_tensor", "get_proxy_mode")  # of make_fx()
+    proxy_mode = _loaded("torch.fx.experimental.proxy_tensor", "get_proxy_mode")  # a mode: within make_fx()
     if torch.jit.is_tracing() or (proxy_mode is not None and proxy_mode() is not None):
         raise InvalidArgument(f"{name}: torch traces this call, which would not be in the trace; call normjit.torch there")
     forward = torch.autograd.forward_ad

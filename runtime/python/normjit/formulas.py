@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from typing import Any, Optional
 
-    Array = Any  # of any library with __dlpack__()
+    Array = Any  # an array of any library with __dlpack__()
     Out = Optional[Mapping[str, Array]]
-    _Tensors = dict[str, Any]  # of _Tensor, by name
-    _Operands = dict[str, Any]  # of _operand.Operand, by name
+    _Tensors = dict[str, Any]  # a _Tensor for each name
+    _Operands = dict[str, Any]  # an _operand.Operand for each name
 
-_ARGUMENTS = ("self", "outputs", "out", "stream", "invariant", "accumulate")  # of a call
+_ARGUMENTS = ("self", "outputs", "out", "stream", "invariant", "accumulate")  # names of __call__'s parameters
 
 # shared: [M,N] that all slices share; run: "R" of [N/R] or "128" of [M,N/128], else ""
 _Tensor = collections.namedtuple("_Tensor", ("name", "axes", "is_optional", "is_shared", "run"))

@@ -29,7 +29,7 @@ int guarded(const Function& function) noexcept {
 
 struct Kernel {
     const char* name_space;
-    const char* name;  ///< of the operator
+    const char* name;  ///< the operator's name
     const char* key;
     void (*function)(Value* stack, uint64_t inputs, uint64_t outputs);
 };

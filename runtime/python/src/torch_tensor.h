@@ -20,7 +20,7 @@ struct Device {
 };
 
 /// A view of a tensor, valid as long as the tensor's owner, or none. Frequently used properties are read once, because
-/// each call into torch takes 4 ns of the 6 us of its smallest backward pass.
+/// calls into torch add up in the smallest backward passes.
 class TensorView {
   public:
     TensorView() = default;
@@ -101,7 +101,7 @@ class Operands {
     Operands(normjit_norm norm, normjit_pass pass, TensorView x, int64_t cols, size_t row_dimensions,
              size_t weight_slices, double eps);
 
-    /// Set the type and the argument of a tensor: one with as many elements as x, a weight, or a statistic of each row.
+    /// Set the type and the argument of a matrix like x, of a weight, or of a statistic with an element for each row.
     void read_matrix(normjit_tensor which, TensorView tensor);
     void read_weight(normjit_tensor which, TensorView tensor);
     void read_statistic(normjit_tensor which, TensorView tensor);

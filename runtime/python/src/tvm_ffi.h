@@ -61,7 +61,7 @@ struct Object {
 /// An argument or a result; which member holds it depends on its kind.
 struct Any {
     Kind kind;
-    uint32_t small_size;  ///< of a small text
+    uint32_t small_size;  ///< the size of a small text
     union {
         int64_t integer;
         void* pointer;

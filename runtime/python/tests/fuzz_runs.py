@@ -101,7 +101,7 @@ def _judge(call, given):
         return "the fake kernel"
     if call.kind == "aten" and reason is not None and reason.rpartition(" ")[2] in ("type", "types", "f64"):
         return "torch's kernel takes these types"
-    if reason is not None and not (call.kind == "arrays" and reason.rpartition(" ")[2] in ("types", "f64")):  # of unread ones
+    if reason is not None and not (call.kind == "arrays" and reason.rpartition(" ")[2] in ("types", "f64")):  # of unread tensors
         raise Wrong(f"accepted, and must be refused: {reason}")
     given.check_memory(call, accepted=True)
     _check_results(call, given, results)

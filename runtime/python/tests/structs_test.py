@@ -33,7 +33,7 @@ def fields_of(struct):
 
 
 def evaluate(tmp_path, expressions):
-    """Returns C expressions with the header, as integers."""
+    """Compiles C expressions that use normjit.h, and returns their values, which are integers."""
     program = tmp_path / "numbers"
     lines = "".join(f'    printf("%lld\\n", (long long)({each}));\n' for each in expressions)
     source = f'#include <normjit/normjit.h>\n#include <stdio.h>\nint main(void) {{\n{lines}    return 0;\n}}\n'

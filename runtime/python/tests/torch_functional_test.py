@@ -101,7 +101,7 @@ def test_norms_themselves(norm, dtype, weight_dtype, device):
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_norms_of_sums(norm, dtype, device):
-    """x + residual is stored rounded; the norm is that of the unrounded sum."""
+    """x + residual is stored rounded; the norm is computed from the unrounded sum."""
     x, w, b, _ = (t.detach() for t in case(6, 70, dtype=dtype, device=device))
     residual = leaf(7, 6, 70, dtype=dtype, device=device).detach()
     with Served(1):
@@ -284,7 +284,7 @@ def test_transforms_of_functions(norm, transform, with_residual):
         return formula(norm, x + of_shape(x) if with_residual else x, w, None, 1e-5, 0.0)
 
     def of_shape(x):
-        return r if x.dim() == 2 else r[0]  # of a row, under vmap
+        return r if x.dim() == 2 else r[0]  # x is a row under vmap
 
     of = {"vjp": lambda f: torch.func.vjp(f, x)[1](dy)[0], "jacrev": lambda f: torch.func.jacrev(f)(x),
           "jacfwd": lambda f: torch.func.jacfwd(f)(x), "vmap": lambda f: torch.func.vmap(torch.func.jacrev(f))(x),

@@ -130,7 +130,7 @@ double gradient_error(const Weights<float>& weights, const Weights<float>& gradi
 }
 
 struct Run {
-    double first_loss = 0, last_loss = 0;  ///< of the first and the last round, means over batches
+    double first_loss = 0, last_loss = 0;  ///< means over the batches of the first and the last round
     Weights<float> weights;
 };
 

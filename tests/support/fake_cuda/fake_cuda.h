@@ -72,7 +72,7 @@ extern "C" {
 normjit::test::FakeCuda* normjit_fake_cuda();
 /// Returns the number of contexts on this thread's stack.
 int normjit_fake_contexts();
-/// Sets whether the stream is capturing, in the global mode; null: a stream that the default stream waits for.
+/// Sets whether a stream captures, in the global mode. A null stream stands for one that the default stream waits for.
 void normjit_fake_capture(normjit::cuda::Stream stream, bool capturing);
 normjit::cuda::Result cuCtxCreate_v2(normjit::cuda::Context* context, unsigned flags,
                                      normjit::cuda::DeviceHandle device);

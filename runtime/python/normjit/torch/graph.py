@@ -22,7 +22,7 @@ from normjit.torch.graph_rotations import Rotations
 from normjit.torch.log import logger
 
 MOST_REPORTED = 1000
-MOST_SEEDS = 3  # other row reductions of a region from which plans are tried
+MOST_SEEDS = 3  # the other row reductions of a region from which a plan is tried
 TAKE = ("faster", "all", "none")
 OPTION = "normjit.take"
 SLOWER = "its predicted time is not lower than that of Inductor's kernels"
@@ -120,7 +120,7 @@ def _listed(passes: Any) -> list[Callable[[torch.fx.Graph], None]]:
 
 @functools.lru_cache(maxsize=None)
 def _fingerprint() -> str:
-    """Returns a hash of what decides about a graph: these sources, and the library's version."""
+    """Returns a hash of the things that a graph's kernels depend on: these sources, and the library's version."""
     sources = hashlib.sha256(normjit.__version__.encode())
     folder = os.path.dirname(os.path.abspath(__file__))
     for name in sorted(os.listdir(folder)):

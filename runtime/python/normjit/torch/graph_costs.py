@@ -106,7 +106,7 @@ class Predictor:
         self.replaced = _kernels(self.around, region, set())
 
     def moved(self, region: Region) -> tuple[int, Moved]:
-        """Returns the bytes that the kernel of a region moves, and those of Inductor's kernels around it."""
+        """Returns how many bytes a region's kernel moves, and how many Inductor's kernels around it move."""
         outputs = graph_formula.emitted(region)
         left = _kernels(self.around - region.axes.keys(), region, set(outputs))
         return sum(map(_bytes, region.inputs)) + sum(map(_bytes, outputs)), left

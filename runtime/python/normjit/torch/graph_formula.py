@@ -243,7 +243,7 @@ class _Writer:
     def __init__(self, region: Region) -> None:
         self.region, self.frame = region, region.frame
         self.names: dict[Node, str] = {}
-        self.axes: dict[Node, str] = {}  # the axes in the formula, where an expanded row is one value
+        self.axes: dict[Node, str] = {}  # its axes in the formula, which does not expand row values
         self.lines: list[str] = []
         for node, axes in region.inputs.items():
             self.axes[node] = axes

@@ -22,7 +22,7 @@ DTYPE_OF = {name: dtype for dtype, name in TYPES.items()}
 MOST_CALLS = 64  # calls of one kernel, with different shapes, whose arguments are kept
 REPEAT = -1  # NORMJIT_REPEAT_ROW
 
-calls: dict[str, int] = {}  # of each formula in this process
+calls: dict[str, int] = {}  # how often this process called each formula
 _defined: torch.library.Library | None = None
 
 

@@ -14,7 +14,7 @@ from normjit.torch.graph_nodes import COLUMN, FULL, PER_SLICE, ROW, SCALAR, Fram
 from normjit.torch.graph_operator import TYPES
 
 SUM = "sum of rows"  # the axes of a sum over rows, an [N] on which a formula can compute only casts and views
-MOST_NODES = 400  # of a region
+MOST_NODES = 400  # nodes of a region
 MOST_FOLLOWERS = 120  # nodes outside a region that are considered for it
 MOST_OPERANDS = 50  # operands added together with a node, because they are used only for it
 

@@ -29,8 +29,8 @@ _left = collections.Counter()  # calls of patched modules that were left to thei
 class Patch:
     """The mark of a patched module."""
 
-    norm: Norm  # of x alone, or None
-    gated: Norm  # with a gate, or None
+    norm: Norm  # what a call with x alone computes, or None
+    gated: Norm  # what a call with x and a gate computes, or None
     name: str  # its name in the model
     forward: bool  # true if the forward pass is normjit's, too
     verify: bool

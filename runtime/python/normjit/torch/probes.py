@@ -43,7 +43,7 @@ class Norm:
     constants: tuple = ()  # (name, value) of the other attributes that it reads
     functions: tuple = dataclasses.field(default=(), compare=False)  # (name, function) of the methods that it calls
     ranks: frozenset = frozenset()  # numbers of dimensions of x that were tried and can be served
-    groups: int = 1  # of columns that are normalised apart
+    groups: int = 1  # groups of columns that are normalised apart
     checked: dict = dataclasses.field(default_factory=dict, compare=False, repr=False)  # results of trials.check()
 
     def __reduce__(self):  # pickle finds no name for the functions in `functions`

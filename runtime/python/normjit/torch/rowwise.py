@@ -21,8 +21,8 @@ from normjit.torch.formulas import Norm, call, formula
 from normjit.torch.functional import ALL_TYPES, check_tensor, is_shape
 from normjit.torch.unrounded import Unrounded, in_double
 
-TOLERANCE = 1e-6  # of values and gradients, in the 2-norm
-SCALES = tuple(sign * size for size in (1.0, 0.1, 10.0, 100.0, 1000.0) for sign in (1, -1))  # of numbers that are tried
+TOLERANCE = 1e-6  # the largest relative error of values and gradients, in the 2-norm
+SCALES = tuple(sign * size for size in (1.0, 0.1, 10.0, 100.0, 1000.0) for sign in (1, -1))  # factors of tried values
 MANY_ROWS = 1 << 20
 _lock = threading.Lock()  # torch traces in one thread at a time
 _thread = threading.local()  # its attribute `traces` is true in a thread that traces a function
@@ -150,7 +150,7 @@ def _plan(of: _Rowwise, kinds: Any, others: Any, cols: int) -> str:
 
 
 def _told_apart(value: Any) -> Any:
-    """Returns a key that differs for constants that are equal but not the same to code: True, 1 and 1.0, or 0.0 and
+    """Returns a key that tells apart constants that compare equal but behave differently: True, 1 and 1.0, or 0.0 and
     -0.0."""
     if isinstance(value, (tuple, list)):
         return type(value), *map(_told_apart, value)

@@ -14,7 +14,7 @@ from normjit._library import InvalidArgument
 from normjit.torch import graph_nodes as nodes
 
 Aten = torch.ops.aten
-Shapes = Mapping[str, tuple[int, ...]]  # of tensors, by their axes
+Shapes = Mapping[str, tuple[int, ...]]  # the shapes of tensors, by their axes
 NOT_GIVEN = "a tensor of shape {} is not an argument of the function; pass tensors as arguments, and write numbers as Python numbers"
 
 
@@ -76,12 +76,12 @@ class _Writer:
         Aten.hardsigmoid.default: "where(compare(3, {0}), where(compare({0}, -3), {0} / 6 + 0.5, 0), 1)",
         Aten.hardswish.default: "where(compare({0}, 3), {0}, where(compare(-3, {0}), 0, {0} * ({0} / 6 + 0.5)))"})
     DEFAULTS = {Aten.hardtanh.default: (-1, 1), Aten.elu.default: (1, 1, 1), Aten.celu.default: (1,), Aten.hardshrink.default: (0.5,),
-                Aten.leaky_relu.default: (0.01,)}  # of the arguments after the first
+                Aten.leaky_relu.default: (0.01,)}  # for the arguments after the first
     WITH_NUMBERS = {"addcmul": "{0} + {k} * {1} * {2}", "addcdiv": "{0} + {k} * {1} / {2}"}
     SEVERAL = {Aten.var_mean.correction, Aten.native_layer_norm.default, Aten.log_sigmoid_forward.default,
                Aten.aminmax.default}  # results
     LOST = {torch.bool: " and compare them with < <= > >= only; what is true or false may be an argument of 1 and 0, to multiply with"}
-    # of (a, b): what is greater than 0 where the comparison is true, or, if it is negated, where it is false
+    # What of (a, b) is greater than 0 where the comparison is true or, if it is negated, where it is false.
     COMPARISONS = {getattr(getattr(Aten, name), kind): (order, is_negated) for kind in ("Scalar", "Tensor")
                    for name, order, is_negated in (("gt", "{0}, {1}", False), ("lt", "{1}, {0}", False),
                                                    ("ge", "{1}, {0}", True), ("le", "{0}, {1}", True))}
@@ -90,7 +90,7 @@ class _Writer:
 
     def __init__(self, shapes: Shapes) -> None:
         self.shapes = {**shapes, "M without": shapes["M"][:-1]}
-        self.values: dict[Any, str] = {}  # of operations with several results: for (node, i)
+        self.values: dict[Any, str] = {}  # the key of result i of an operation with several is (node, i)
         self.written: dict[torch.fx.Node, list[torch.fx.Node]] = {}
         self.squares: set[str] = set()
         self.conditions: dict[Any, tuple[str, bool]] = {}  # what is greater than 0, and whether the condition then is false
@@ -183,7 +183,7 @@ class _Writer:
         return self.of_elements(node)
 
     def write_comparison(self, node: torch.fx.Node) -> None:
-        """Writes what is true as 1, and what is false as 0."""
+        """Writes 1 where the comparison is true, and 0 elsewhere."""
         target: Any = node.target
         order, is_negated = self.COMPARISONS[target]
         text = self.line(f"compare({order.format(*[self.operand(each, node) for each in node.args])})")
@@ -363,7 +363,7 @@ class _Writer:
         return next(iter(self.values.values()))
 
     def needed_for(self, result: str) -> tuple[list[str], set[str]]:
-        """Returns the line of the result, preceded by those that it is computed from, and the names in them."""
+        """Returns the lines that compute the result, its own line last, and the names in them."""
         lines, used = [result], set(re.findall(r"\w+", result))
         for line in reversed(self.lines):
             if line.partition(" ")[0] in used:
