@@ -3,6 +3,8 @@
 // stack and stored from there a line at a time (NOTES N-616).
 #pragma once
 
+#include "support/divide.h"
+
 #include "normjit/operand.h"
 #include "normjit/schedule.h"
 #include "normjit/spec.h"
@@ -12,12 +14,16 @@
 
 namespace normjit {
 
+inline constexpr int64_t line_bytes = 64;  ///< bytes of a cache line
+
 /// The most stack that a block of assembled rows may take: two rows of 4096 f32 and a little more. Threads may have
 /// small stacks.
 inline constexpr int64_t most_staged_bytes = 36 << 10;
 
 /// Returns how many bytes a row takes on the stack. Rows with gaps between them start at line boundaries there as well.
-inline int64_t stack_row_bytes(int64_t cols, const Operand& matrix) { return (cols * matrix.bytes() + 63) / 64 * 64; }
+inline int64_t stack_row_bytes(int64_t cols, const Operand& matrix) {
+    return round_up(cols * matrix.bytes(), line_bytes);
+}
 inline int64_t stack_bytes(int64_t cols, const Operand& matrix, const CpuSchedule& cpu) {
     return cpu.row_block * stack_row_bytes(cols, matrix);
 }
@@ -25,7 +31,7 @@ inline int64_t stack_bytes(int64_t cols, const Operand& matrix, const CpuSchedul
 /// True if rows without gaps between them all start at line boundaries when the first one does. Outputs with an element
 /// for each group of columns go through the caches in any case.
 inline bool fills_lines(int64_t cols, const Operand& matrix) {
-    return matrix.axes.has_groups() || cols * matrix.bytes() % 64 == 0;
+    return matrix.axes.has_groups() || cols * matrix.bytes() % line_bytes == 0;
 }
 inline bool rows_fill_lines(const Spec& spec) {
     const OperandList operands(spec);

@@ -28,7 +28,6 @@ struct NumberKey {
 };
 constexpr int64_t unlimited = INT64_MAX;
 constexpr NumberKey<Schedule> common_numbers[] = {{"row_groups", &Schedule::row_groups, 1, 1 << 20}};
-constexpr int64_t most_cuda_row_groups = 65535;  // the limit of a grid's second dimension, which the two-pass form uses
 constexpr NumberKey<CpuSchedule> cpu_numbers[] = {
     {"row_block", &CpuSchedule::row_block, 1, 64},
     {"strip", &CpuSchedule::strip, 1, 8},

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "schedule/dimensions.h"
+#include "schedule/heuristics.h"
 #include "support/divide.h"
 
 #include <algorithm>
@@ -65,16 +66,14 @@ Values overlaps(const SearchedProblem& p, const Schedule& schedule) {
     return can ? Values{0, 1} : Values{0};
 }
 
-/// The fewest columns for which a range is worth a task.
-constexpr int64_t least_columns = 512;
-
 Values prefetches(const SearchedProblem&, const Schedule&) { return {0, 1, 2, 3}; }
 
 /// Returns thresholds that do or do not treat this problem's rows as few: the heuristic's, and the opposite where
 /// columns can be split.
 Values split_rows(const SearchedProblem& p, const Schedule&) {
     const int64_t usual = cpu_of(p.heuristic).split_rows;
-    if (p.target.cpu.cores == 1 || p.spec.cols < 2 * least_columns || p.spec.invariant || p.spec.group_columns() > 0)
+    if (p.target.cpu.cores == 1 || p.spec.cols < 2 * least_range_columns || p.spec.invariant ||
+        p.spec.group_columns() > 0)
         return {usual};
     return p.rows <= usual ? Values{usual, 0} : Values{usual, INT64_MAX};
 }
@@ -94,8 +93,8 @@ Values column_ranges(const SearchedProblem& p, const Schedule& schedule) {
     if (cpu_of(schedule).split_rows < p.rows) return values;
     const int64_t thread_groups = cpu_of(schedule).thread_groups;
     for (const int64_t each : {1, 2, 4}) {
-        const int64_t ranges =
-            std::min(each * p.target.cpu.cores / thread_groups, std::min<int64_t>(p.spec.cols / least_columns, 1024));
+        const int64_t ranges = std::min(each * p.target.cpu.cores / thread_groups,
+                                        std::min<int64_t>(p.spec.cols / least_range_columns, 1024));
         if (ranges * thread_groups < least_tasks(p, values.front() * cpu_of(p.heuristic).thread_groups)) continue;
         if (std::find(values.begin(), values.end(), ranges) == values.end()) values.push_back(ranges);
     }

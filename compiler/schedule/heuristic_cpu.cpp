@@ -318,14 +318,13 @@ int choose_thread_groups(const Spec& spec, const Target& target, const CpuSchedu
 }
 
 int choose_column_ranges(const Spec& spec, const Target& target, const CpuSchedule& cpu, int64_t group_threads) {
-    constexpr int64_t least_columns = 512;
     constexpr int64_t least_elements = 4096;  // about 1 us of work
     if (group_threads > 0) return target.cpu.cores / cpu.thread_groups;
     if (cpu.split_rows == 0) return 1;
     const int64_t ranges_exact = divide_up(spec.cols, widest_range(target));
     const int64_t ranges_busy = is_for_one_thread(spec, target) ? 1 : int64_t{2} * target.cpu.cores;
-    const int64_t most =
-        std::clamp<int64_t>(std::min(spec.cols / least_columns, cpu.row_block * spec.cols / least_elements), 1, 1024);
+    const int64_t most = std::clamp<int64_t>(
+        std::min(spec.cols / least_range_columns, cpu.row_block * spec.cols / least_elements), 1, 1024);
     return static_cast<int>(std::min(std::max(ranges_busy, ranges_exact), most));
 }
 

@@ -17,7 +17,6 @@ class Reasons {
     Reasons() = default;
     explicit Reasons(std::vector<std::string>& lines) : lines_(&lines) {}
 
-    bool are_wanted() const { return lines_ != nullptr; }
     void note(auto&& reason) const {
         if (lines_ != nullptr) lines_->push_back(reason());
     }
@@ -33,8 +32,8 @@ Schedule heuristic_cuda(const Spec& spec, const Target& target, const PointSet& 
 std::vector<Schedule> cuda_schedules_of_points(const Spec& spec, const Target& target, const PointSet& points,
                                                size_t count);
 
-/// The most row groups that a heuristic gives a schedule: the grid's second dimension cannot have more blocks.
-inline constexpr int64_t most_cuda_row_groups = 65535;
+/// The fewest columns for which a range of a CPU's schedule is worth a task.
+inline constexpr int64_t least_range_columns = 512;
 
 /// Returns the number of which a CUDA schedule's row groups must be a multiple, as in CudaPath::groups().
 int64_t unit_of_groups(const Spec& spec, const CudaSchedule& schedule);

@@ -3,8 +3,12 @@
 #pragma once
 
 #include <cfenv>
+#include <cstdint>
 
 namespace normjit {
+
+/// The default settings in the MXCSR of an x86-64.
+inline constexpr uint32_t default_mxcsr = 0x1f80;
 
 /// Sets the default floating-point settings for its lifetime: denormals are kept, rounding is to nearest even.
 class DefaultSettings {

@@ -27,8 +27,6 @@
 
 namespace normjit::backend::cpu {
 
-constexpr int64_t line_bytes = 64;  ///< bytes of a cache line
-
 class Machine {
   public:
     using Emit = std::function<void()>;

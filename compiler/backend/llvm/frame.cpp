@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/llvm/frame.h"
 
+#include "artifact/nontemporal_staging.h"
+#include "support/default_settings.h"
+
 #include <llvm/IR/IntrinsicsAArch64.h>
 #include <llvm/IR/IntrinsicsX86.h>
 
@@ -10,9 +13,6 @@ using llvm::Function;
 using llvm::Value;
 
 namespace {
-
-constexpr uint32_t default_mxcsr = 0x1f80;
-constexpr uint64_t line_bytes = 64;
 
 Function* make_function(llvm::Module& module, const llvm::TargetMachine& machine, const Target& target,
                         const std::string& name, const std::vector<llvm::Type*>& arguments) {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/x64/frame.h"
 
+#include "support/default_settings.h"
+
 namespace normjit::backend::x64 {
 
 namespace {
-
-constexpr int default_mxcsr = 0x1f80;
 
 /// A guard page ends the stack, so large frames touch their pages in order.
 constexpr int page_bytes = 4096;

@@ -67,6 +67,9 @@ struct CudaSchedule {
     bool operator==(const CudaSchedule&) const = default;
 };
 
+/// A GPU's limit of a grid's second dimension, which counts the row groups of CudaForm::two_pass.
+inline constexpr int64_t most_cuda_row_groups = 65535;
+
 struct Schedule {
     int64_t row_groups = 1;  ///< the most partials, each the sum over some rows
     std::variant<CpuSchedule, CudaSchedule> device;

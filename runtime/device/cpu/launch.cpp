@@ -1,18 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/cpu/launch.h"
 
+#include "artifact/nontemporal_staging.h"
 #include "device/cpu/pages.h"
 #include "device/cpu/runs.h"
 
 #include <cstring>
 
 namespace normjit::cpu {
-
-namespace {
-
-constexpr int64_t line_bytes = 64;  ///< stores past the caches write whole cache lines
-
-}  // namespace
 
 Launch::Launch(const CpuKernel& kernel, const LaunchArguments& arguments)
     : kernel_(kernel),
