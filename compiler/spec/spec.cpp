@@ -47,11 +47,6 @@ std::string_view name(Source source) {
     return static_cast<size_t>(source) < std::size(names) ? names[static_cast<size_t>(source)] : "invalid";
 }
 
-DType promoted(DType a, DType b) {
-    if (a == b) return a;
-    return a == DType::f64 || b == DType::f64 ? DType::f64 : DType::f32;
-}
-
 std::string_view Spec::name(Tensor tensor) const {
     if (!formula) return normjit::name(tensor);
     const auto& its = formula->tensors[tensor];

@@ -30,6 +30,12 @@ constexpr size_t size_of(DType type) { return type == DType::f64 ? 8 : type == D
 /// The type of all arithmetic and of all partial sums for inputs of type `x`.
 constexpr DType compute_type(DType x) { return x == DType::f64 ? DType::f64 : DType::f32; }
 
+/// Returns the type to which a framework promotes two types: f32 if both have 16 bits and they differ.
+constexpr DType promoted(DType a, DType b) {
+    if (a == b) return a;
+    return a == DType::f64 || b == DType::f64 ? DType::f64 : DType::f32;
+}
+
 /// "f32", "bf16", "f16", "f64", "e4m3", "e5m2", "e8m0".
 std::string_view name(DType type);
 

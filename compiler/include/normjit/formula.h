@@ -76,8 +76,12 @@ class FormulaPointer {
     std::shared_ptr<const Formula> formula_;
 };
 
-/// Returns the names of the numbers that a formula takes. The formula is given as the content of a file, or as a name
-/// in the library. The lengths of runs of columns, such as R in [N/R], come first.
+/// Returns a formula on one line, as the text of a spec may begin with it. The formula is given as the content of a
+/// file, or as a name in the library. An error says where the mistake is in that text.
+Expected<std::string> formula_line(std::string_view formula);
+
+/// Returns the names of the numbers that a formula takes; `formula` is as for formula_line(). The lengths of runs of
+/// columns, such as R in [N/R], come first.
 Expected<std::vector<std::string>> formula_numbers(std::string_view formula);
 
 /// The kinds of gradient that an input of a formula can have.

@@ -123,17 +123,10 @@ struct Spec {
     bool operator==(const Spec&) const = default;
 };
 
-/// Returns the type to which a framework promotes two types: f32 if both have 16 bits and they differ.
-DType promoted(DType a, DType b);
-
 /// Parses "layernorm rows=4096 cols=4096 x=bf16 gamma=f32 out=dx,dgamma,dbeta": the norm, then keys in any order, each
 /// at most once. SPEC.md lists the keys, which are in keys.def and, for tensors and their types, in tensors.def. An
 /// error names the key, the value and what is allowed. The result is canonical() and has passed validate().
 Expected<Spec> parse_spec(std::string_view text);
-
-/// Returns a formula on one line, as the text of a spec may begin with it. The formula is given as the content of a
-/// file, or as a name in the library. An error says where the mistake is in that text.
-Expected<std::string> formula_line(std::string_view formula);
 
 /// Returns the names with which the text of a spec may begin: layernorm, rmsnorm, and the formulas of templates/norms.
 std::vector<std::string_view> norm_names();
