@@ -140,7 +140,8 @@ CudaFeatures cuda_features(const Spec& spec, const OperandList& operands, const 
     const MatrixBytes bytes = matrix_bytes(operands);
     features.element_bytes = static_cast<int>(bytes.least);
     features.width = static_cast<int>(16 / std::max<int64_t>(bytes.least, 2));
-    features.width = std::max(features.width, narrowest_of_groups(spec));
+    // A warp must be able to hold a group of columns.
+    features.width = std::max(features.width, static_cast<int>(spec.group_columns() / 32));
     features.alignment = features.width;
     while (spec.cols % features.alignment != 0) features.alignment /= 2;
     features.can_shift = bytes.are_alike && !spec.invariant && !spec.has_neighbours();

@@ -8,7 +8,6 @@
 #include "normjit/spec.h"
 #include "normjit/target.h"
 
-#include <algorithm>
 #include <compare>
 #include <cstdint>
 #include <string_view>
@@ -25,11 +24,6 @@ MatrixBytes matrix_bytes(const OperandList& operands);
 /// True if slices have their own column values and the schedule may depend on that. With `invariant` it may not,
 /// because a kernel for one slice, which cannot tell such values from shared ones, must give rows the same bits.
 bool depends_on_slices(const Spec& spec);
-
-/// Returns the least vector width with which a warp can hold a group of columns.
-inline int narrowest_of_groups(const Spec& spec) {
-    return static_cast<int>(std::max<int64_t>(spec.group_columns() / 32, 1));
-}
 
 struct CudaFeatures {
     int64_t cols = 0;

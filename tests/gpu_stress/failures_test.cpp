@@ -19,11 +19,6 @@ namespace {
 constexpr const char* text = "layernorm cols=4096 x=bf16 gamma=f32";
 constexpr int64_t rows = 301;
 
-void launch(const Kernel& kernel, const Arguments& arguments) {
-    const Status status = kernel.launch(arguments);
-    CHECK_MESSAGE(status.ok(), status.message());
-}
-
 template <class Function>
 Function driver_function(const char* name) {
     void* library = dlopen("libcuda.so.1", RTLD_NOW);

@@ -27,11 +27,6 @@ constexpr int64_t gpu_rows = 3001;
 
 std::unique_ptr<cuda::WorkStream> new_stream(const Engine& engine) { return *cuda::WorkStream::create(gpu_of(engine)); }
 
-void launch(const Kernel& kernel, const Arguments& arguments) {
-    const Status status = kernel.launch(arguments);
-    CHECK_MESSAGE(status.ok(), status.message());
-}
-
 }  // namespace
 
 TEST_CASE("the default stream and any other give the same bits") {

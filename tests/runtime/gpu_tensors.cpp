@@ -49,6 +49,11 @@ Kernel gpu_kernel(const Engine& engine, const char* text) {
     return *kernel;
 }
 
+void launch(const Kernel& kernel, const Arguments& arguments) {
+    const Status status = kernel.launch(arguments);
+    CHECK_MESSAGE(status.ok(), status.message());
+}
+
 GpuTensors::GpuTensors(const Engine& engine, const Kernel& kernel, int64_t rows, int64_t distinct, uint64_t seed)
     : spec_(kernel.artifact().spec) {
     const auto gpu = gpu_of(engine);

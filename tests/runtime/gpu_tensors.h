@@ -19,6 +19,8 @@ std::shared_ptr<const cuda::Gpu> gpu_of(const Engine& engine);
 
 /// Returns a kernel for "<norm> cols=... x=bf16 gamma=f32", with the heuristic's schedule.
 Kernel gpu_kernel(const Engine& engine, const char* spec);
+/// Checks that a launch succeeds.
+void launch(const Kernel& kernel, const Arguments& arguments);
 
 class GpuTensors {
   public:

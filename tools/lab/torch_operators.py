@@ -155,7 +155,7 @@ def of_host(call):
     return seconds
 
 
-def medians(problem, calls, timer, rounds):
+def medians(calls, timer, rounds):
     """Returns the microseconds of each of two calls, which take turns."""
     contexts = [contextlib.nullcontext, normjit.torch.enabled]
     timers, times, counts = [], ([], []), [1, 1]
@@ -180,9 +180,9 @@ def compare(text, device, rounds):
     with normjit.torch.enabled():
         errors.append(problem.error(calls[1]()))
     row = {"case": text, "kind": f"{problem.norm} {problem.kind}", "error": errors,
-           "us": medians(problem, calls, in_graph if device == "cuda" else on_cpu, rounds)}
+           "us": medians(calls, in_graph if device == "cuda" else on_cpu, rounds)}
     if device == "cuda":
-        row["call_us"] = medians(problem, calls, of_host, rounds)
+        row["call_us"] = medians(calls, of_host, rounds)
     return row
 
 

@@ -108,7 +108,7 @@ def shrunk(call, seed, came_to):
     return call
 
 
-def fuzz(first, count, kinds=KINDS, show=print):
+def fuzz(first, count, kinds=KINDS):
     """Returns the counts of outcomes, and a text for each failure."""
     counts, problems = collections.Counter(), []
     for seed, came_to in run_range(range(first, first + count), kinds):
@@ -119,9 +119,9 @@ def fuzz(first, count, kinds=KINDS, show=print):
         counts[f"{call.kind}: WRONG"] += 1
         smaller = f"\n    smaller: {shrunk(call, seed, came_to)}" if len(problems) < MOST_SHRUNK else ""
         problems.append(f"seed {seed}: {came_to}\n    {call}{smaller}")
-        show(problems[-1])
+        print(problems[-1])
         if len(problems) == MOST_PROBLEMS:
-            show(f"stopped at {MOST_PROBLEMS} problems")
+            print(f"stopped at {MOST_PROBLEMS} problems")
             break
     return counts, problems
 

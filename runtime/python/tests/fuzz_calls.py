@@ -234,10 +234,10 @@ def why_refused(call):
             return f"{name}, x: f64"
     if call.kind == "operator" and slices.get("weight") and slices.get("bias") and slices["weight"] != slices["bias"]:
         return "weight, bias: rows"
-    return _why_no_sum(call, t) or why_no_pair(call)
+    return _why_no_sum(t) or why_no_pair(call)
 
 
-def _why_no_sum(call, t):
+def _why_no_sum(t):
     for name, of in (("dweight", "weight"), ("dbias", "bias" if "bias" in t else "weight")):
         if name in t:
             if of not in t:

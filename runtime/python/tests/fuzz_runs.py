@@ -64,7 +64,7 @@ class Given:
         t = self.torch[name]
         return self.blocks[name].array if name in self.blocks and t.dtype != torch.bfloat16 else t
 
-    def check_memory(self, call, accepted):
+    def check_memory(self, accepted):
         for name, block in self.blocks.items():
             is_output = accepted and (name in ("dweight", "dbias") or name.startswith("out "))
             if block.was_changed(is_output):
@@ -82,12 +82,12 @@ def special(what):
 
 
 def _judge(call, given):
-    reasons = [fuzz_calls.why_refused(call), fuzz_calls.why_no_pair(call), _why_not_contiguous(call, given)]
+    reasons = [fuzz_calls.why_refused(call), fuzz_calls.why_no_pair(call), _why_not_contiguous(given)]
     reason = next((each for each in reasons if each is not None), None)
     try:
         results = RUNS[call.kind](call, given)
     except CLEAN[call.kind] as error:
-        given.check_memory(call, accepted=False)
+        given.check_memory(accepted=False)
         return _refused(call, reason, [each for each in reasons if each is not None], error)
     except Wrong:
         raise
@@ -103,12 +103,12 @@ def _judge(call, given):
         return "torch's kernel takes these types"
     if reason is not None and not (call.kind == "arrays" and reason.rpartition(" ")[2] in ("types", "f64")):  # of unread tensors
         raise Wrong(f"accepted, and must be refused: {reason}")
-    given.check_memory(call, accepted=True)
+    given.check_memory(accepted=True)
     _check_results(call, given, results)
     return "right" if reason is None else "right, beside an unread array of another type"
 
 
-def _why_not_contiguous(call, given):
+def _why_not_contiguous(given):
     for name in ("dweight", "dbias"):
         if name in given.blocks and not given.torch[name].is_contiguous():
             return f"{name}: contiguous"
