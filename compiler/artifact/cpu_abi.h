@@ -61,8 +61,8 @@ constexpr size_t stride_offset(size_t place) {
 
 /// One sweep over a block of rows, for a range of their columns. Matrix and row-shaped pointers are at the block's
 /// first row and column 0, column pointers at column 0. `task.rows` counts from this block to the thread group's last
-/// row; the sweep takes at most block_rows of them. `task.partials` are the thread group's in the first segment; later
-/// they are the arrays of the other segments, which are column_sums further on.
+/// row; the sweep takes at most block_rows of them. In the first segment `task.partials` points to the thread group's
+/// partials. In the others it points to the arrays of later segments, which begin column_sums arrays further on.
 ///
 /// A sweep that ends in row means writes the sums of its columns to `own_sums`: for each mean a vector of block_rows
 /// elements of the compute type, rounded up to whole registers. Later sweeps read the sums of all ranges from `sums`,

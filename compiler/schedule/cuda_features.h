@@ -51,7 +51,7 @@ struct CudaFeatures {
     int widest_load() const { return can_shift ? width : alignment; }
 };
 
-/// Returns the number of vectors in a row, or in a block's share of it, and of those the most that a thread has.
+/// Return the number of vectors in a block's share of a row, and the most of them that one thread has.
 int64_t vectors_of_block(int64_t cols, const CudaSchedule& s);
 int64_t vectors_of_thread(int64_t cols, const CudaSchedule& s);
 /// Returns how many lanes have no vector in the last step of a row, as a fraction of all vectors.

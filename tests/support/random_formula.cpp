@@ -177,7 +177,7 @@ Expected<Spec> random_formula_spec(Random& random, const SpecLimits& limits) {
             : random_formula(random);
     SpecLimits plain = limits;
     plain.f64_percent = 0;
-    const Spec drawn = random_spec(random, plain);  // for sizes
+    const Spec drawn = random_spec(random, plain);  // only its sizes are used
     if (text == "dynamic_tanh") text += fmt::format(" alpha={}", random.pick({0.5, 1.25}));
     const std::string whole(library_formula(text).value_or(text));
     const bool has_partners = whole.find("partner") != std::string::npos;

@@ -103,7 +103,7 @@ def runs(kind, options, mesh):
 
 
 def difference(gradients, right):
-    """Returns the differences of all gradients and of the norms' gradients, in the 2-norm."""
+    """Returns the relative error in the 2-norm of all gradients, and of the norms' gradients alone."""
     def of(names):
         off = sum(float((gradients[name] - right[name]).square().sum()) for name in names)
         return (off / sum(float(right[name].square().sum()) for name in names)) ** 0.5

@@ -92,7 +92,7 @@ void fill_statistics(const Problem& problem, bench::Team& team) {
     });
 }
 
-/// Fills the values that a forward pass saved as it computes them. Those that no output depends on have no place.
+/// Computes the values that a forward pass would have saved. Values that no output depends on are not stored.
 void fill_saved(const Problem& problem) {
     const Spec& spec = problem.spec;
     if (spec.formula->saved.empty()) return;

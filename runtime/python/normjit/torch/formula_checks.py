@@ -96,5 +96,5 @@ def _run_of(run: str, tensor: torch.Tensor, like: torch.Tensor, numbers: Mapping
 
 
 def _given_run(run: str, numbers: Mapping[str, Any]) -> int:
-    """Returns how many columns share an element by the text of a run and the numbers; 1 if they do not tell."""
+    """Returns how many columns share an element, from the text of a run and the numbers; 1 if they do not say."""
     return max(int(run if run.isdigit() else numbers.get(run, 1)), 1)

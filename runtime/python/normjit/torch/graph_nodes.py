@@ -33,7 +33,7 @@ VIEWS = (Aten.view.default, Aten.reshape.default, Aten._unsafe_view.default, Ate
 SUMS = {Aten.mean.dim: "row_mean({0})", Aten.sum.dim_IntList: "row_sum({0})", Aten.amax.default: "row_max({0})",
         Aten.amin.default: "-row_max(-{0})"}
 EXTREMES = (Aten.amax.default, Aten.amin.default)
-LOOKED_FOR = (*EXTREMES, Aten.max.default, Aten.min.default)  # by the backward pass, among what they were computed from
+LOOKED_FOR = (*EXTREMES, Aten.max.default, Aten.min.default)  # backward looks for their results among their inputs
 STATISTICS = (Aten.var_mean.correction, Aten.var.correction)
 FULL, ROW, COLUMN, SCALAR = "M,N", "M", "N", ""
 PER_SLICE, SHARED = "S,N", "shared"  # if there are slices: [S,N], and [M,N] that all slices share
