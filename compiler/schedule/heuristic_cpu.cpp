@@ -20,6 +20,13 @@ namespace normjit::schedule {
 
 namespace {
 
+/// Returns the spec with all rows in one slice, because CPU schedules do not depend on how slices divide the rows.
+Spec in_one_slice(Spec spec) {
+    spec.rows = spec.all_rows();
+    spec.slices = 1;
+    return canonical(spec);
+}
+
 /// Returns the most units per strip or step for which the registers suffice: a power of two, so that strips end where
 /// lines do.
 int widest_legal(Legality& legality, CpuSchedule cpu, int CpuSchedule::* field) {

@@ -110,12 +110,6 @@ DType Spec::stream_type() const {
     return has(Tensor::residual) ? promoted(x, dtype(Tensor::residual)) : x;
 }
 
-Spec in_one_slice(Spec spec) {
-    spec.rows = spec.all_rows();
-    spec.slices = 1;
-    return canonical(spec);
-}
-
 int64_t max_rows(const Spec& spec, int64_t slices) {
     const Traffic bytes = traffic(spec);
     const int64_t of_slice = (INT64_MAX - bytes.once) / std::max<int64_t>(slices, 1) - bytes.per_slice;

@@ -138,9 +138,6 @@ std::string to_text(const Spec& spec);
 /// statistics that nothing needs, a source if only dbeta is requested. Two specs of one problem become equal.
 Spec canonical(Spec spec);
 
-/// Returns the spec with all rows in one slice, which is all that CPU schedules depend on.
-Spec in_one_slice(Spec spec);
-
 /// Checks that the spec is canonical() and that its parts can be combined. Call it for a Spec that was filled by hand.
 Status validate(const Spec& spec);
 
