@@ -35,7 +35,7 @@ std::vector<Schedule> cuda_schedules_of_points(const Spec& spec, const Target& t
 /// The fewest columns for which a range of a CPU's schedule is worth a task.
 inline constexpr int64_t least_range_columns = 512;
 
-/// Returns the number of which a CUDA schedule's row groups must be a multiple, as in CudaPath::groups().
+/// Returns the number that must divide a CUDA schedule's row groups, as in CudaPath::groups().
 int64_t unit_of_groups(const Spec& spec, const CudaSchedule& schedule);
 /// Returns the number of row groups that run at once on a GPU.
 int64_t cuda_row_groups(const Spec& spec, const Target& target, const CudaSchedule& schedule);

@@ -62,7 +62,7 @@ LARGEST_DIFFERENCE = 1e-4  # limit for the difference of a parameter's gradient 
 
 
 def families():
-    """Returns {model_type: class}, for the first task that has one."""
+    """Returns {model_type: (class of its configuration, class of its model)}, for the first task that has one."""
     found = {}
     for task in TASKS:
         for config, kinds in getattr(modeling_auto, task).items():

@@ -94,8 +94,8 @@ struct Geometry {
     /// CPU: returns how many bytes at the end of a group's workspace hold the inputs [N/R] after they are spread to N
     /// elements.
     static int64_t spread_bytes(const OperandList& operands, int64_t cols);
-    /// CPU: returns the number of which the columns of every range of the final reduce are a multiple, so that ranges
-    /// consist of whole cache lines and whole runs.
+    /// CPU: returns a number that divides the columns of every range of the final reduce, so that ranges consist of
+    /// whole cache lines and whole runs.
     static int64_t final_unit(const OperandList& operands, int64_t cols);
     /// CPU: returns the distance in bytes from a group's partials to the arrays of its later segments (cpu_abi.h).
     int64_t segment_offset(int64_t element_bytes) const { return column_sums * partial_cols * element_bytes; }

@@ -104,7 +104,7 @@ constexpr std::optional<Tensor> parse_tensor(std::string_view text) {
     return std::nullopt;
 }
 
-/// Returns the input of which a column output is the gradient, `gamma` for `dgamma`. Either both have a row per slice
+/// Returns the input whose gradient a column output is, `gamma` for `dgamma`. Either both have a row per slice
 /// or neither has.
 constexpr Tensor layer_tensor(Tensor tensor) {
     return may_be_accumulated(tensor) ? parse_tensor(name(tensor).substr(1)).value_or(tensor) : tensor;
