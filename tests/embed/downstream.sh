@@ -104,6 +104,6 @@ fi
 echo "== FetchContent, and a build without LLVM"
 # The folder is kept for the next run. Builds without optimisation, which would take most of the time.
 quiet cmake -S "$source/tests/embed/downstream" -B "$build/fetched" -DNORMJIT_SOURCE="$source" \
-    -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 -DNORMJIT_LLVM=OFF -DNORMJIT_PCH=ON
+    -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 -DNORMJIT_LLVM=OFF -DNORMJIT_PCH=ON -DNORMJIT_UNITY=32
 quiet cmake --build "$build/fetched"
 run_tests "$build/fetched"

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# needs: torch
 """Calls of one form, which share a plan from the third on: other data, other layouts, other threads, and mistakes."""
 import threading
 
