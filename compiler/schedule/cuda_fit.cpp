@@ -4,8 +4,21 @@
 #include "backend/cuda/legal.h"
 
 #include <algorithm>
+#include <span>
 
 namespace normjit::schedule {
+
+namespace {
+
+/// Returns how many elements of an operand a thread has in a row.
+int64_t elements_of_thread(const plan::PlannedPath& planned) { return planned.steps * planned.schedule.vector_width; }
+
+/// Returns how many operands have elements that are unpacked to f32.
+int64_t narrow_among(std::span<const Operand> operands) {
+    return std::ranges::count_if(operands, [](const Operand& operand) { return operand.bytes() < 4; });
+}
+
+}  // namespace
 
 CudaFit::CudaFit(const Spec& spec, const Target& target, const OperandList& operands)
     : spec_(spec), target_(target), operands_(operands), features_(cuda_features(spec, operands, target)) {}
@@ -71,17 +84,15 @@ bool CudaFit::registers_suffice(const plan::PlannedPath& planned) const {
 /// each row once: for addresses and counters, and for the elements of narrow types (NOTES N-709).
 int64_t CudaFit::unpacked(const plan::PlannedPath& planned) const {
     constexpr int64_t addresses = 16;
-    const auto is_narrow = [](const Operand& operand) { return operand.bytes() < 4; };
-    const auto narrow =
-        std::ranges::count_if(operands_.matrices(), is_narrow) + std::ranges::count_if(operands_.columns(), is_narrow);
-    return addresses + planned.steps * planned.schedule.vector_width * narrow / 2;
+    const int64_t narrow = narrow_among(operands_.matrices()) + narrow_among(operands_.columns());
+    return addresses + elements_of_thread(planned) * narrow / 2;
 }
 
 /// Returns the registers of elements that ptxas converts from f16 long before they are used.
 int64_t CudaFit::converted_f16(const plan::PlannedPath& planned, size_t operands) const {
     const auto is_f16 = [](const Operand& operand) { return operand.dtype == DType::f16; };
     if (std::ranges::none_of(operands_, is_f16)) return 0;
-    return planned.steps * planned.schedule.vector_width * static_cast<int64_t>(operands) / 2;
+    return elements_of_thread(planned) * static_cast<int64_t>(operands) / 2;
 }
 
 /// Returns the registers of values that ptxas keeps from sweep to sweep or unpacks long before they are used: columns,
@@ -90,8 +101,7 @@ int64_t CudaFit::converted_f16(const plan::PlannedPath& planned, size_t operands
 int64_t CudaFit::kept_by_ptxas(const plan::PlannedPath& planned) const {
     constexpr int64_t usual_columns = 2;
     constexpr int usual_sweeps = 3;
-    const int64_t elements = planned.steps * planned.schedule.vector_width;
-    const auto narrow = std::ranges::count_if(operands_.columns(), [](const Operand& o) { return o.bytes() < 4; });
+    const int64_t elements = elements_of_thread(planned), narrow = narrow_among(operands_.columns());
     int64_t found = 2 * elements * features_.work.shared_comparisons;
     if (narrow > usual_columns && planned.schedule.column_memory == CudaMemory::registers)
         found += narrow * elements / 2;
