@@ -308,7 +308,7 @@ def _launch(problem, operands, stream):
 def launch(kernel, operands, like, stream):
     """Launches a kernel on `operands`, a mapping from tensor numbers, with a workspace on the device of an array."""
     arguments = arguments_of(kernel, operands)
-    launch_with(kernel, arguments, kernel.workspace(arguments.rows, arguments.slices), like, stream)
+    _launch_with(kernel, arguments, kernel.workspace(arguments.rows, arguments.slices), like, stream)
 
 
 def arguments_of(kernel, operands):
@@ -319,7 +319,15 @@ def arguments_of(kernel, operands):
     return arguments
 
 
-def launch_with(kernel, arguments, workspace_bytes, like, stream):
+def launch_again(kernel, kept, tensors, workspace_bytes, like, stream):
+    """Launches a kernel with kept arguments, and the addresses of torch's tensors, given as pairs with their numbers."""
+    arguments = _library.Arguments.from_buffer_copy(kept)
+    for number, tensor in tensors:
+        arguments.tensors[number].data = tensor.data_ptr()
+    _launch_with(kernel, arguments, workspace_bytes, like, stream)
+
+
+def _launch_with(kernel, arguments, workspace_bytes, like, stream):
     """Launches a kernel with a workspace on the device of an array."""
     memory = _workspace(like, workspace_bytes, on_gpu=stream is not None)
     arguments.workspace, arguments.workspace_bytes, arguments.stream = memory.address, workspace_bytes, stream

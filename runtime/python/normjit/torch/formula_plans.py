@@ -25,13 +25,10 @@ class Plan(NamedTuple):
     outputs: tuple[tuple[int, torch.Size, torch.dtype], ...]
 
     def run(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        arguments, made = Arguments.from_buffer_copy(self.arguments), []
-        for number, place in self.inputs:
-            arguments.tensors[number].data = tensors[place].data_ptr()
-        for number, shape, dtype in self.outputs:
-            made.append(torch.empty(shape, dtype=dtype, device=tensors[0].device))
-            arguments.tensors[number].data = made[-1].data_ptr()
-        arrays.launch_with(self.kernel, arguments, self.workspace_bytes, tensors[0], self.stream)
+        made = [torch.empty(shape, dtype=dtype, device=tensors[0].device) for _, shape, dtype in self.outputs]
+        numbered = [(number, tensors[place]) for number, place in self.inputs]
+        numbered += [(number, each) for (number, *_), each in zip(self.outputs, made)]
+        arrays.launch_again(self.kernel, self.arguments, numbered, self.workspace_bytes, tensors[0], self.stream)
         return made
 
 
@@ -72,7 +69,8 @@ def keep(form: Any, call: Any, tensors: Mapping[str, torch.Tensor], rows: Mappin
         _plans.setdefault(form)
         return
     arguments = arrays.arguments_of(call.kernel, call.operands)
-    _plans[form] = Plan(call.kernel, arguments, call.kernel.workspace(arguments.rows, arguments.slices), _stream_of(list(tensors.values())),
+    workspace_bytes = call.kernel.workspace(arguments.rows, arguments.slices)
+    _plans[form] = Plan(call.kernel, arguments, workspace_bytes, _stream_of(list(tensors.values())),
                         tuple((numbers[name], place) for place, name in enumerate(tensors) if name in numbers),
                         tuple((numbers[name], each.shape, each.dtype) for name, each in results.items()))
 

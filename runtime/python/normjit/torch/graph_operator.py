@@ -107,8 +107,7 @@ class _Plan:
     def __init__(self, spec: str, device: str) -> None:
         parsed = _library.parse_spec(spec)
         self.device, self.cols = torch.device(device), _cols(spec)
-        stream = None if self.device.type == "cpu" else torch.cuda.current_stream(self.device).cuda_stream
-        self.kernel = _library.Kernel(_library.engine(device), parsed, stream)
+        self.kernel = _library.Kernel(_library.engine(device), parsed, self._stream())
         self.matrix = "S,M,N" if "[S" in spec else "M,N"
         self.operands: list[tuple[int, str]] = []
         self.calls: dict[Any, _Call] = {}
@@ -117,6 +116,10 @@ class _Plan:
             _library.check(library.normjit_spec_tensor(ctypes.byref(parsed), name.encode(),
                                                        ctypes.byref(number)))
             self.operands.append((number.value, axes))
+
+    def _stream(self) -> int | None:
+        on_gpu = self.device.type == "cuda"
+        return torch.cuda.current_stream(self.device).cuda_stream if on_gpu else None
 
     def launch(self, tensors: Sequence[torch.Tensor], split: int) -> bool:
         """Launches the kernel; returns False if there are no rows."""
@@ -131,15 +134,8 @@ class _Plan:
             return False
         if call.copied:
             tensors = [each.contiguous() if i in call.copied else each for i, each in enumerate(tensors)]
-        arguments = _library.Arguments.from_buffer_copy(call.arguments)
-        for (number, _), tensor in zip(self.operands, tensors):
-            arguments.tensors[number].data = tensor.data_ptr()
-        on_gpu = self.device.type == "cuda"
-        memory = arrays._workspace(tensors[0], call.workspace, on_gpu)
-        arguments.workspace = memory.address
-        if on_gpu:
-            arguments.stream = torch.cuda.current_stream(self.device).cuda_stream
-        _library.check(library.normjit_launch(self.kernel.pointer, ctypes.byref(arguments)))
+        numbered = zip((number for number, _ in self.operands), tensors)
+        arrays.launch_again(self.kernel, call.arguments, numbered, call.workspace, tensors[0], self._stream())
         return True
 
     def _call(self, tensors: Sequence[torch.Tensor], split: int) -> _Call:
@@ -164,8 +160,7 @@ class _Plan:
                 arguments.rows = math.prod(tensor.shape[first:-1])
         if arguments.rows == 0 or (split and arguments.slices == 0):
             return _Call(b"", (), None)
-        arguments.workspace_bytes = self.kernel.workspace(arguments.rows, arguments.slices)
-        return _Call(bytes(arguments), tuple(copied), arguments.workspace_bytes)
+        return _Call(bytes(arguments), tuple(copied), self.kernel.workspace(arguments.rows, arguments.slices))
 
 
 class _Call(NamedTuple):
