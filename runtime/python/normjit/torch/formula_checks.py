@@ -61,6 +61,13 @@ def made_of(norm: normjit.Formula, name: str, given: Mapping[str, torch.Tensor],
     return shapes_of(axes, like.shape, _given_run(run, numbers))[0], of_columns if is_narrow else wide_of(like)
 
 
+def check_call(text: str, given: Mapping[str, Any]) -> None:
+    """Raises InvalidArgument for arguments of a call that do not fit."""
+    norm = normjit.formula(text)
+    check(norm, {name: given[name] for name in norm.inputs if name in given},
+          {name: value for name, value in given.items() if name not in norm.inputs})
+
+
 def check(norm: normjit.Formula, tensors: Mapping[str, Any], numbers: Mapping[str, Any]) -> None:
     """Raises InvalidArgument for inputs that do not fit."""
     for name in norm.inputs:

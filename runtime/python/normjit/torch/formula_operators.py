@@ -11,7 +11,7 @@ import torch
 
 import normjit
 from normjit.torch import _kernels, composition, formula_plans
-from normjit.torch.formula_checks import DType, axes_of, check, like_of, made_of, wide_of
+from normjit.torch.formula_checks import DType, axes_of, check, check_call, like_of, made_of, wide_of
 from normjit.torch.functional import PLAIN, beside, is_looked_into, no_view
 
 Tensors = list[torch.Tensor]
@@ -40,11 +40,14 @@ def register() -> None:
 
 
 def forward(text: str, names: Strings, tensors: Tensors, numbers: Strings, values: Sequence[float],
-             outputs: Strings, dtype: DType) -> Tensors:
-    """Computes the outputs of a formula with kernels."""
+             outputs: Strings, dtype: DType, is_checked: bool = True) -> Tensors:
+    """Computes the outputs of a formula with kernels. Calls that were not checked are, unless one of their form was
+    served before."""
     form = formula_plans.form_of("forward", text, names, tensors, numbers, values, outputs, dtype)
     if (plan := formula_plans.find(form)) is not None:
         return plan.run(tensors)
+    if not is_checked:
+        check_call(text, {**dict(zip(names, tensors)), **dict(zip(numbers, values))})
     norm, given = normjit.formula(text), dict(zip(names, tensors))
     like = like_of(norm, given)
     if like.numel() == 0:
@@ -215,7 +218,7 @@ class Eager(torch.autograd.Function):
     def forward(ctx: Any, text: str, names: Strings, numbers: Strings, values: Sequence[float], outputs: Strings,
                 dtype: DType, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         inputs = text, names, tensors, numbers, values, outputs, dtype
-        made = forward(*inputs)  # type: ignore[arg-type]
+        made = forward(*inputs, is_checked=False)  # type: ignore[arg-type]
         _keep(ctx, inputs, made)
         return tuple(made)
 

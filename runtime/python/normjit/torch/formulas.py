@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 import normjit
-from normjit.torch import composition, formula_operators, formula_plans
-from normjit.torch.formula_checks import check
+from normjit.torch import composition, formula_operators
+from normjit.torch.formula_checks import check_call
 from normjit.torch.functional import is_looked_into, is_transformed
 
 
@@ -63,24 +63,18 @@ def call(text: str, given: dict[str, Any], dtype: torch.dtype | None = None) -> 
     wanted = _outputs(text, False).split(",")
     needs_gradient = torch.is_grad_enabled() and any([each.requires_grad for each in tensors])
     outputs = _outputs(text, True).split(",") if needs_gradient else wanted
-    is_eager = not is_compiling and formula_operators.is_eager(tensors)
-    if is_eager and not needs_gradient and (plan := formula_plans.find(
-            formula_plans.form_of("forward", text, names, tensors, numbers, values, outputs, dtype))) is not None:
-        made = plan.run(tensors)
-        return made[0] if len(wanted) == 1 else tuple(made)
+    if not is_compiling and formula_operators.is_eager(tensors):
+        if needs_gradient:
+            made = formula_operators.Eager.apply(text, names, numbers, values, outputs, dtype, *tensors)
+        else:
+            made = formula_operators.forward(text, names, tensors, numbers, values, outputs, dtype, is_checked=False)
+        return made[0] if len(wanted) == 1 else tuple(made[: len(wanted)])
     if not is_compiling:  # otherwise the fake kernel checks
-        norm = normjit.formula(text)
-        check(norm, {name: given[name] for name in norm.inputs if name in given},
-              {name: value for name, value in given.items() if name not in norm.inputs})
+        check_call(text, given)
     if (is_transformed() and _is_traced_later()) if is_compiling else is_looked_into():
         made = composition.forward(text, names, tensors, {name: given[name] for name in numbers}, wanted, dtype)
-        return made[0] if len(wanted) == 1 else tuple(made)
-    if not is_eager:
-        made = torch.ops.normjit.formula(text, names, tensors, numbers, values, outputs, dtype)
-    elif needs_gradient:
-        made = formula_operators.Eager.apply(text, names, numbers, values, outputs, dtype, *tensors)
     else:
-        made = formula_operators.forward(text, names, tensors, numbers, values, outputs, dtype)
+        made = torch.ops.normjit.formula(text, names, tensors, numbers, values, outputs, dtype)
     return made[0] if len(wanted) == 1 else tuple(made[: len(wanted)])
 
 
