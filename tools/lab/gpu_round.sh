@@ -41,7 +41,7 @@ random() {
   local seed=${SEED:-1} processes=${PROCESSES:-14} i pids=()
   for ((i = 0; i < processes; ++i)); do
     NORMJIT_TEST_SEED=$((seed + i)) NORMJIT_TEST_ROUNDS=${ROUNDS:-25} \
-      timeout "${RANDOM_SECONDS:-3600}" "$folder/normjit_property_tests" ${FILTER:+-tc="$FILTER"} >"$out/property.$i.log" 2>&1 &
+      timeout -k 5 "${RANDOM_SECONDS:-3600}" "$folder/normjit_property_tests" ${FILTER:+-tc="$FILTER"} >"$out/property.$i.log" 2>&1 &
     pids+=($!)
   done
   for ((i = 0; i < processes; ++i)); do
