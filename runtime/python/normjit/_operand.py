@@ -212,7 +212,7 @@ def was_written(array):
 def current_stream(array):
     """Returns the handle of the stream that the array's library works on."""
     if hasattr(array, "is_cuda"):
-        return sys.modules["torch"].cuda.current_stream(array.device).cuda_stream
+        return sys.modules["torch"]._C._cuda_getCurrentRawStream(array.device.index)
     if "cupy" in sys.modules and type(array).__module__.startswith("cupy"):
         return sys.modules["cupy"].cuda.get_current_stream().ptr
     return 0

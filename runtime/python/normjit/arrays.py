@@ -329,8 +329,8 @@ def launch_again(kernel, kept, tensors, workspace_bytes, like, stream):
 
 def _launch_with(kernel, arguments, workspace_bytes, like, stream):
     """Launches a kernel with a workspace on the device of an array."""
-    memory = _workspace(like, workspace_bytes, on_gpu=stream is not None)
-    arguments.workspace, arguments.workspace_bytes, arguments.stream = memory.address, workspace_bytes, stream
+    memory = _workspace(like, workspace_bytes, on_gpu=stream is not None) if workspace_bytes else None
+    arguments.workspace, arguments.workspace_bytes, arguments.stream = memory and memory.address, workspace_bytes, stream
     _library.check(library.normjit_launch(kernel.pointer, ctypes.byref(arguments)))
 
 
@@ -339,7 +339,7 @@ class _HostMemory:
 
     def __init__(self, size):
         self.size = size
-        self._pages = mmap.mmap(-1, max(size, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        self._pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self._pages))
 
 
@@ -347,7 +347,7 @@ class _GpuMemory:
     """Memory from the library of an array."""
 
     def __init__(self, like, size):
-        self._array = _operand.gpu_bytes(like, max(size, 1))
+        self._array = _operand.gpu_bytes(like, size)
         self.address = self._array.data_ptr() if hasattr(self._array, "data_ptr") else self._array.data.ptr
 
 

@@ -86,7 +86,11 @@ def _is_traced_later() -> bool:
 
 def _outputs(text: str, with_statistics: bool) -> str:
     """Returns the names of the outputs that are not optional, then the names of optional statistics."""
-    norm = normjit.formula(text)
+    return _outputs_of(normjit.formula(text), with_statistics)
+
+
+@functools.lru_cache(maxsize=None)
+def _outputs_of(norm: normjit.Formula, with_statistics: bool) -> str:
     wanted = [name for name in norm.outputs if name not in norm.optional]
     statistics = [name for name in norm.outputs if name in norm.optional and norm.axes(name) in ("M", "S,M")]
     return ",".join(wanted + statistics if with_statistics else wanted)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from normjit import _library, arrays
+from normjit import _library, _operand, arrays
 from normjit._library import DTYPES, library
 from normjit.torch import _kernels
 
@@ -107,7 +107,8 @@ class _Plan:
     def __init__(self, spec: str, device: str) -> None:
         parsed = _library.parse_spec(spec)
         self.device, self.cols = torch.device(device), _cols(spec)
-        self.kernel = _library.Kernel(_library.engine(device), parsed, self._stream())
+        stream = torch.cuda.current_stream(self.device).cuda_stream if self.device.type == "cuda" else None
+        self.kernel = _library.Kernel(_library.engine(device), parsed, stream)
         self.matrix = "S,M,N" if "[S" in spec else "M,N"
         self.operands: list[tuple[int, str]] = []
         self.calls: dict[Any, _Call] = {}
@@ -116,10 +117,6 @@ class _Plan:
             _library.check(library.normjit_spec_tensor(ctypes.byref(parsed), name.encode(),
                                                        ctypes.byref(number)))
             self.operands.append((number.value, axes))
-
-    def _stream(self) -> int | None:
-        on_gpu = self.device.type == "cuda"
-        return torch.cuda.current_stream(self.device).cuda_stream if on_gpu else None
 
     def launch(self, tensors: Sequence[torch.Tensor], split: int) -> bool:
         """Launches the kernel; returns False if there are no rows."""
@@ -135,7 +132,8 @@ class _Plan:
         if call.copied:
             tensors = [each.contiguous() if i in call.copied else each for i, each in enumerate(tensors)]
         numbered = zip((number for number, _ in self.operands), tensors)
-        arrays.launch_again(self.kernel, call.arguments, numbered, call.workspace, tensors[0], self._stream())
+        stream = _operand.current_stream(tensors[0]) if tensors[0].is_cuda else None
+        arrays.launch_again(self.kernel, call.arguments, numbered, call.workspace, tensors[0], stream)
         return True
 
     def _call(self, tensors: Sequence[torch.Tensor], split: int) -> _Call:
