@@ -52,7 +52,7 @@ std::vector<std::string_view> find_functions() {
 
 /// Returns the names of the functions that a formula may call, in order.
 const std::vector<std::string_view>& functions() {
-    static const auto& names = lasting(find_functions());
+    static const auto& names = *lasting(find_functions());
     return names;
 }
 

@@ -127,7 +127,7 @@ constexpr std::array numbers_of_cost = std::to_array<Number>({
 });
 
 const CostTrees& trees() {
-    static const CostTrees& costs = lasting(*CostTrees::parse(shipped_costs().front().text, cuda_cost_names()));
+    static const CostTrees& costs = *lasting(*CostTrees::parse(shipped_costs().front().text, cuda_cost_names()));
     return costs;
 }
 

@@ -13,7 +13,7 @@ namespace {
 /// Returns the points in the library; none for a CPU, whose heuristic reads no points.
 const PointSet& usual_points(const Target& target) {
     const DefaultSettings settings;  // the first call for a GPU reads them
-    static const PointSet& none = lasting(PointSet());
+    static const PointSet& none = *lasting(PointSet());
     return target.is_cuda() ? PointSet::shipped() : none;
 }
 

@@ -162,7 +162,7 @@ std::vector<PointFile> PointSet::files() const {
 }
 
 const PointSet& PointSet::shipped() {
-    static const PointSet& points = lasting([] {
+    static const PointSet& points = *lasting([] {
         PointSet all;
         for (const schedule::ShippedPoints& each : schedule::shipped_points())
             all.sources_.push_back(std::make_shared<const Source>(std::string(each.name), std::string(each.text)));

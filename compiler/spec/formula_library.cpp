@@ -78,8 +78,8 @@ Expected<ir::Signature> signature_of(std::string_view formula) {
 }  // namespace
 
 const std::vector<std::string_view>& formula_keys() {
-    static const auto& keys = lasting(std::vector<std::string_view>{"pass", "slices", "rows", "cols", "out", "save",
-                                                                    "accumulate", "invariant", "norm"});
+    static const auto& keys = *lasting(std::vector<std::string_view>{"pass", "slices", "rows", "cols", "out", "save",
+                                                                     "accumulate", "invariant", "norm"});
     return keys;
 }
 

@@ -9,8 +9,8 @@ namespace normjit {
 /// Returns an object that is never destroyed, for a static reference. Threads, and the destructors of a program's own
 /// static objects, may call normjit after main() has returned.
 template <class T>
-const T& lasting(T object) {
-    return *new T(std::move(object));
+const T* lasting(T object) {
+    return new T(std::move(object));
 }
 
 }  // namespace normjit

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <filesystem>
 #include <memory>
+#include <tuple>
 
 #include <dirent.h>
 #include <fmt/format.h>
@@ -81,7 +82,8 @@ Status make_folder(const std::string& path) {
 /// Lets those who may use a folder use one that was made in it as well, whatever the process's umask is.
 void give_rights_of(const Descriptor& folder, const std::string& below) {
     struct stat facts{};
-    if (fstat(folder.get(), &facts) == 0) fchmodat(folder.get(), below.c_str(), facts.st_mode & 07777, 0);
+    if (fstat(folder.get(), &facts) == 0)
+        std::ignore = fchmodat(folder.get(), below.c_str(), facts.st_mode & 07777, 0);  // the folder serves us as it is
 }
 
 std::string absolute(const std::string& path) {

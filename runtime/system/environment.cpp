@@ -179,7 +179,7 @@ Expected<Environment> read_environment(ReadVariable read) {
 const char* read_variable(const char* name) { return secure_getenv(name); }
 
 const Expected<Environment>& environment() {
-    static const auto& process = lasting(read_environment(read_variable));
+    static const auto& process = *lasting(read_environment(read_variable));
     return process;
 }
 

@@ -78,7 +78,7 @@ Status connect_as_asked() {
 }
 
 const Status& connection() {
-    static const Status& status = lasting(connect_as_asked());
+    static const Status& status = *lasting(connect_as_asked());
     return status;
 }
 

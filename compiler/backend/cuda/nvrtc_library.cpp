@@ -141,7 +141,7 @@ Expected<Nvrtc> open_first() {
 /// whose initialisation throws is initialised again.
 Expected<const Nvrtc*> nvrtc() {
     try {
-        static const Nvrtc& opened = lasting([] {
+        static const Nvrtc& opened = *lasting([] {
             auto found = open_first();
             if (!found.ok()) throw found.status();
             return *std::move(found);

@@ -85,7 +85,7 @@ Expected<Driver> open_driver(const char* library) {
 }
 
 Expected<const Driver*> driver() {
-    static const auto& opened = lasting([] {
+    static const auto& opened = *lasting([] {
         const std::string given = environment() ? environment()->cuda_driver : "";
         return open_driver(given.empty() ? "libcuda.so.1" : given.c_str());
     }());
