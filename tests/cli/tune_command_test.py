@@ -125,6 +125,10 @@ class Tune(Case):
         self.refused(2, f"other.txt: {lost}", "bench", shapes, "--json", self.folder / "other.txt")
         self.assertEqual(pathlib.Path(shapes).read_bytes(), b"layernorm rows=3 cols=64\n")
         self.refused(2, "/dev/full: is not a regular file", "tune", shapes, "-o", "/dev/full")
+        self.refused(2, "shapes.txt: line 1 is no tuning record: give another file",
+                     "tune", "rmsnorm rows=8 cols=8", "-o", shapes)
+        results = self.file(b"{\n  \"version\": 1\n}\n", "results.json")
+        self.refused(2, "results.json: line 2 is no tuning record: give another file", "tune", shapes, "-o", results)
 
     def test_a_budget_of_more_than_a_clock_counts(self):
         self.file(b"layernorm rows=3 cols=64\n", "shapes.txt")

@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <atomic>
 #include <ctime>
+#include <fstream>
 #include <memory>
 #include <sstream>
 
@@ -276,6 +277,18 @@ void print_notes(const Results& results, size_t problems) {
         print_note(fmt::format("{} more candidates failed; --json lists them", results.failures.size() - most));
 }
 
+/// Refuses to add records to a file of something else. Damaged records pass: a process may have died while it wrote one.
+Status check_records(const std::string& path) {
+    std::ifstream file(path);
+    int64_t number = 1;
+    for (std::string line; std::getline(file, line); ++number) {
+        const size_t begin = line.find_first_not_of(" \t\r");
+        if (begin == line.npos || line[begin] == '#' || line[begin] == '{') continue;
+        return invalid_argument(fmt::format("{}: line {} is no tuning record: give another file", path, number));
+    }
+    return {};
+}
+
 Status run(const TuneOptions& options) {
     if (!options.points.empty() && options.device.device == "cpu")
         return invalid_argument("--points: no heuristic reads points of CPUs: give --device cuda:N, or -o alone");
@@ -292,6 +305,7 @@ Status run(const TuneOptions& options) {
     std::vector<std::string> files = options.inputs;
     NORMJIT_RETURN_IF_ERROR(check_growable(output));
     NORMJIT_RETURN_IF_ERROR(check_writable(output, files));
+    NORMJIT_RETURN_IF_ERROR(check_records(output));
     files.push_back(output);
     if (!options.points.empty()) {
         NORMJIT_RETURN_IF_ERROR(check_growable(options.points));
