@@ -93,6 +93,11 @@ class Cache(Case):
         message = "--size 0: must be a number of bytes, with K, M or G for more"
         self.refused(2, message, "cache", "gc", "--size", "0", "--dir", self.cache)
 
+    def test_names_that_are_no_text(self):
+        folder = os.fsencode(self.folder) + b"/\xff"
+        told = self.done("cache", "list", "--dir", os.fsdecode(folder), "--json")
+        self.assertEqual(json.loads(told)["folder"], f"{self.folder}/\ufffd")
+
     def test_a_pack_serves_a_product(self):
         self.fill()
         pack = self.folder / "product.pack"

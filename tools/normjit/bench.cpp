@@ -221,7 +221,7 @@ class Document {
         json_["results"].push_back(to_json(result));
         const bool is_last = json_["results"].size() == json_["planned"];
         if (path_.empty() || (!grows_ && !is_last)) return {};
-        return write_text(path_, json_.dump(2) + "\n");
+        return write_json(path_, json_);
     }
 
   private:

@@ -134,7 +134,7 @@ Status list(const CacheOptions& options) {
     if (options.json) {
         json["entries"] = ordered_json::array();
         for (const Item& item : items) json["entries"].push_back(to_json(item));
-        return write_text("", json.dump(2) + "\n");
+        return write_json("", json);
     }
     Table table({"spec", "target", "maker", ">size", ">last use"});
     for (const Item& item : items) {
@@ -165,8 +165,8 @@ Status verify(const CacheOptions& options) {
         if (!options.json) print_note(fmt::format("{}: {}", item.path, item.artifact.status().message()));
     }
     NORMJIT_RETURN_IF_ERROR(
-        write_text("", options.json ? ordered_json{{"entries", items.size()}, {"damaged", damaged}}.dump(2) + "\n"
-                                    : fmt::format("{} kernels, {} damaged\n", items.size(), damaged.size())));
+        options.json ? write_json("", {{"entries", items.size()}, {"damaged", damaged}})
+                     : write_text("", fmt::format("{} kernels, {} damaged\n", items.size(), damaged.size())));
     return damaged.empty() ? Status() : failed(fmt::format("cache: {} kernels are damaged", damaged.size()));
 }
 
@@ -212,9 +212,8 @@ Status fill(const CacheOptions& options) {
     for (const Item& item : cache.items) {
         if (item.artifact.ok()) std::erase(missing, code_key(*item.artifact));
     }
-    NORMJIT_RETURN_IF_ERROR(write_text(
-        "", options.json ? ordered_json{{"specs", specs.size()}, {"entries", cache.items.size()}}.dump(2) + "\n"
-                         : summary(cache)));
+    NORMJIT_RETURN_IF_ERROR(options.json ? write_json("", {{"specs", specs.size()}, {"entries", cache.items.size()}})
+                                         : write_text("", summary(cache)));
     if (missing.empty()) return {};
     return failed(
         fmt::format("cache: {} of {} kernels are not in {}", missing.size(), specs.size(), cache.folder.path()));
@@ -233,9 +232,8 @@ Status pack(const CacheOptions& options) {
     if (artifacts.empty()) return invalid_argument(fmt::format("cache: {} holds no kernels", cache.folder.path()));
     NORMJIT_RETURN_IF_ERROR(cache::write_pack(options.output, artifacts));
     NORMJIT_TRY(const Pack written, Pack::open(options.output));
-    return write_text("", options.json
-                              ? ordered_json{{"path", options.output}, {"entries", written.size()}}.dump(2) + "\n"
-                              : fmt::format("{}: {} kernels\n", options.output, written.size()));
+    if (options.json) return write_json("", {{"path", options.output}, {"entries", written.size()}});
+    return write_text("", fmt::format("{}: {} kernels\n", options.output, written.size()));
 }
 
 struct Action {

@@ -195,9 +195,8 @@ Status run(const CompileOptions& options) {
     NORMJIT_TRY(const Target target, read_target(options));
     const std::vector<std::string> names = stages(target);
     if (options.emit == "list") {
-        const std::string list =
-            options.json ? ordered_json({{"stages", names}}).dump(2) : fmt::format("{}", fmt::join(names, "\n"));
-        return write_text(options.output, list + "\n");
+        if (options.json) return write_json(options.output, {{"stages", names}});
+        return write_text(options.output, fmt::format("{}\n", fmt::join(names, "\n")));
     }
     if (!options.emit.empty() && std::find(names.begin(), names.end(), options.emit) == names.end()) {
         return invalid_argument(fmt::format("--emit {}: allowed for --target {}: list {}", options.emit, options.target,
@@ -211,8 +210,8 @@ Status run(const CompileOptions& options) {
     NORMJIT_TRY(Job job, read_job(options, target));
     NORMJIT_RETURN_IF_ERROR(legality(job.spec, job.schedule, job.target));
     if (!options.emit.empty()) {
-        NORMJIT_TRY(std::string text, stage_text(job, options.emit));
-        if (options.json) text = ordered_json({{"stage", options.emit}, {"text", text}}).dump(2) + "\n";
+        NORMJIT_TRY(const std::string text, stage_text(job, options.emit));
+        if (options.json) return write_json(options.output, {{"stage", options.emit}, {"text", text}});
         return write_text(options.output, text);
     }
     const auto start = std::chrono::steady_clock::now();
@@ -223,8 +222,8 @@ Status run(const CompileOptions& options) {
         NORMJIT_TRY(times, time_job(job, artifact, first_compile));
     }
     const Times* measured = options.time ? &times : nullptr;
-    std::string text = options.json ? to_json(artifact, measured).dump(2) + "\n" : summary(artifact, measured);
-    return write_text(options.output, text);
+    if (options.json) return write_json(options.output, to_json(artifact, measured));
+    return write_text(options.output, summary(artifact, measured));
 }
 
 }  // namespace

@@ -11,6 +11,8 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include <nlohmann/json.hpp>
+
 namespace normjit::cli {
 
 Expected<std::string> read_text_file(const std::string& path) {
@@ -54,6 +56,14 @@ Status write_text(const std::string& path, std::string_view text) {
     NORMJIT_TRY(OutputFile file, OutputFile::create(path));
     NORMJIT_RETURN_IF_ERROR(file.write(text));
     return file.commit();
+}
+
+std::string line_of(const nlohmann::ordered_json& json) {
+    return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+Status write_json(const std::string& path, const nlohmann::ordered_json& json) {
+    return write_text(path, json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
 }
 
 }  // namespace normjit::cli

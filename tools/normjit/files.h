@@ -10,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include <nlohmann/json_fwd.hpp>
+
 namespace normjit::cli {
 
 /// Reads a whole text file of at most 16 MiB.
@@ -28,5 +30,10 @@ bool can_be_replaced(const std::string& path);
 
 /// Writes `text` to the file at `path`, or to stdout if the path is empty or "-".
 Status write_text(const std::string& path, std::string_view text);
+
+/// Returns JSON on one line. Bytes that are no UTF-8, as names of files may have, become U+FFFD.
+std::string line_of(const nlohmann::ordered_json& json);
+/// Does what write_text() does with the indented text; see line_of().
+Status write_json(const std::string& path, const nlohmann::ordered_json& json);
 
 }  // namespace normjit::cli

@@ -177,7 +177,7 @@ Status show_spec(const InfoOptions& options) {
                              {"code_bytes", artifact.code.size()}};
         json["bytes_moved"] = spec.batch() ? ordered_json(bytes_moved(spec, *spec.batch())) : ordered_json();
         json["bytes_moved_per_row"] = bytes_moved(spec, 1) - bytes_moved(spec, 0);
-        return write_text("", json.dump(2) + "\n");
+        return write_json("", json);
     }
     std::string moved = spec.batch() ? format_bytes(double(bytes_moved(spec, *spec.batch())))
                                      : format_bytes(double(bytes_moved(spec, 1) - bytes_moved(spec, 0))) + " per row";
@@ -199,7 +199,7 @@ Status run(const InfoOptions& options) {
     if (!options.spec.empty()) return show_spec(options);
     if (!options.target.empty()) return invalid_argument("--target needs a spec");
     if (options.device.device != DeviceOptions().device) return invalid_argument("--device needs a spec");
-    return write_text("", options.json ? program_facts().dump(2) + "\n" : program_text());
+    return options.json ? write_json("", program_facts()) : write_text("", program_text());
 }
 
 }  // namespace

@@ -121,7 +121,7 @@ Status run(const RunOptions& options) {
     if (options.json) {
         ordered_json json = {{"version", NORMJIT_VERSION}, {"results", ordered_json::array()}};
         for (const RunResult& result : results) json["results"].push_back(to_json(result));
-        NORMJIT_RETURN_IF_ERROR(write_text("", json.dump(2) + "\n"));
+        NORMJIT_RETURN_IF_ERROR(write_json("", json));
     } else {
         std::string text;
         for (const RunResult& result : results) text += (text.empty() ? "" : "\n") + to_text(result);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "safetensors.h"
 
+#include "files.h"
 #include "support/try.h"
 
 #include <algorithm>
@@ -142,7 +143,7 @@ Status write_safetensors(OutputFile& file, std::vector<TensorView> tensors, cons
         header[tensor.name] = {
             {"dtype", stored_name(tensor.type)}, {"shape", tensor.shape}, {"data_offsets", {begin, end}}};
     }
-    std::string text = header.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    std::string text = line_of(header);
     text.resize((text.size() + 7) / 8 * 8, ' ');
     uint64_t header_bytes = text.size();
     NORMJIT_RETURN_IF_ERROR(file.write(&header_bytes, sizeof header_bytes));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tune/journal.h"
 
+#include "files.h"
 #include "system/file_io.h"
 
 #include "normjit/artifact.h"
@@ -48,7 +49,7 @@ Journal::Entry Journal::find(const Spec& spec, const DeviceClass& device, const 
 Status Journal::note(const std::string& key, const char* what, double gain, double seconds) {
     nlohmann::ordered_json json = {{"key", key}, {"did", what}, {"gain", gain}};
     if (seconds > 0) json["seconds"] = seconds;
-    return append_line(path_, json.dump());
+    return append_line(path_, line_of(json));
 }
 
 Status Journal::start(const Spec& spec, const DeviceClass& device, const Schedule& schedule) {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "files.h"
 #include "tune/worker.h"
 
 #include <algorithm>
@@ -29,7 +30,7 @@ Channel::~Channel() {
 }
 
 Status Channel::send(const Json& message) const {
-    const std::string line = message.dump() + "\n";
+    const std::string line = line_of(message) + "\n";
     for (size_t sent = 0; sent < line.size();) {
         const ssize_t bytes = ::send(out_, line.data() + sent, line.size() - sent, MSG_NOSIGNAL);
         if (bytes < 0 && errno == EINTR) continue;

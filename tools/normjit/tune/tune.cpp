@@ -246,7 +246,7 @@ std::string table_of(const Results& results) {
     return table.text();
 }
 
-Status write_json(const TuneOptions& options, const Results& results, size_t problems) {
+Status write_results(const TuneOptions& options, const Results& results, size_t problems) {
     Json json = {{"version", NORMJIT_VERSION}, {"device", options.device.device}, {"problems", problems}};
     json["results"] = Json::array();
     for (const auto& record : results.records) {
@@ -255,7 +255,7 @@ Status write_json(const TuneOptions& options, const Results& results, size_t pro
     json["failed_candidates"] = results.failures;
     json["errors"] = Json::array();
     for (const Status& error : results.errors) json["errors"].push_back(error.message());
-    return write_text(options.json, json.dump(2) + "\n");
+    return write_json(options.json, json);
 }
 
 /// Prints what the user must know in addition to the table.
@@ -342,7 +342,7 @@ Status run(const TuneOptions& options) {
     }
     const Results results = watch(tuners, specs, options.most);
     if (options.json != "-") NORMJIT_RETURN_IF_ERROR(write_text("", table_of(results)));
-    if (!options.json.empty()) NORMJIT_RETURN_IF_ERROR(write_json(options, results, specs.size()));
+    if (!options.json.empty()) NORMJIT_RETURN_IF_ERROR(write_results(options, results, specs.size()));
     if (!options.points.empty())
         NORMJIT_RETURN_IF_ERROR(tune::add_points(results.records, std::move(points), options.points));
     print_notes(results, specs.size());
