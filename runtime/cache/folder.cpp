@@ -75,8 +75,10 @@ Status make_folder(const std::string& path) {
         mkdir(path.substr(0, end).c_str(), 0777);
     }
     struct stat facts{};
-    if (mkdir(path.c_str(), 0700) == 0 || (stat(path.c_str(), &facts) == 0 && S_ISDIR(facts.st_mode))) return {};
-    return invalid_argument(fmt::format("{}: is no folder and cannot be made one", path));
+    if (mkdir(path.c_str(), 0700) == 0) return {};
+    const int error = errno;
+    if (stat(path.c_str(), &facts) == 0 && S_ISDIR(facts.st_mode)) return {};
+    return invalid_argument(fmt::format("{}: cannot be made a folder: {}", path, std::strerror(error)));
 }
 
 /// Lets those who may use a folder use one that was made in it as well, whatever the process's umask is.
@@ -209,9 +211,11 @@ Expected<Folder::File> Folder::keep(const Artifact& artifact) const {
     NORMJIT_TRY(const Descriptor all, open(AT_FDCWD, path_, path_));
     const File kept{name_of(artifact), 0, 0};
     const std::string below = kept.name.substr(0, digits_of_folder);
-    if (mkdirat(all.get(), below.c_str(), 0700) == 0 && trust_others_) give_rights_of(all, below);
+    const int made = mkdirat(all.get(), below.c_str(), 0700), error = errno;
+    if (made == 0 && trust_others_) give_rights_of(all, below);
     NORMJIT_TRY(const Descriptor folder, open(all.get(), below, path_ + "/" + below));
-    if (!folder.is_open()) return invalid_argument(fmt::format("{}/{}: cannot be made", path_, below));
+    if (!folder.is_open())
+        return invalid_argument(fmt::format("{}/{}: cannot be made: {}", path_, below, std::strerror(error)));
     const std::string name = kept.name.substr(below.size() + 1), bytes = serialise(artifact);
     NORMJIT_TRY(OutputFile file, OutputFile::create_in(folder.get(), name, path_of(kept), 0644));
     NORMJIT_RETURN_IF_ERROR(file.write(bytes));
@@ -219,15 +223,30 @@ Expected<Folder::File> Folder::keep(const Artifact& artifact) const {
     return File{kept.name, static_cast<int64_t>(bytes.size()), now()};
 }
 
-bool Folder::remove(const File& file) const {
-    const auto all = open(AT_FDCWD, path_, path_);
-    return all.ok() && all->is_open() && unlinkat(all->get(), file.name.c_str(), 0) == 0;
+bool Folder::has(const File& file) const {
+    return faccessat(AT_FDCWD, path_of(file).c_str(), F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+Status Folder::remove(const File& file) const {
+    NORMJIT_TRY(const Descriptor all, open(AT_FDCWD, path_, path_));
+    if (all.is_open() && unlinkat(all.get(), file.name.c_str(), 0) == 0) return {};
+    return failed(fmt::format("cache: {}: cannot be removed: {}", path_of(file), std::strerror(errno)));
+}
+
+void Folder::Cleaned::add(const File& file, const Status& removed) {
+    if (removed.ok()) {
+        files += 1;
+        bytes += file.bytes;
+    } else if (refused.ok()) {
+        refused = removed;
+    }
 }
 
 Folder::Cleaned Folder::clean(int64_t bytes, std::string_view kept) const {
     Cleaned cleaned;
     const auto take_away = [&](const File& file) {
-        if (remove(file)) cleaned = {cleaned.files + 1, cleaned.bytes + file.bytes};
+        const Status removed = remove(file);
+        if (removed.ok() || has(file)) cleaned.add(file, removed);
     };
     const auto leftovers = list(OutputFile::temporary_end), all = files();
     if (!leftovers.ok() || !all.ok()) return cleaned;

@@ -40,6 +40,8 @@ class Folder {
     struct Cleaned {
         int64_t files = 0;
         int64_t bytes = 0;
+        Status refused = {};  ///< why the first of the others remains
+        void add(const File& file, const Status& removed);
     };
 
     /// A relative path refers to the current directory at the time of this call.
@@ -62,7 +64,9 @@ class Folder {
     /// Returns all entries, the last used first; none if there is no folder.
     Expected<std::vector<File>> files() const;
     Expected<Artifact> read(const File& file) const;
-    bool remove(const File& file) const;
+    /// False once another process has removed the file.
+    bool has(const File& file) const;
+    Status remove(const File& file) const;
 
     /// Removes the least recently used entries until the rest takes at most `bytes`, but never the one named `kept`.
     /// Also removes files that dead processes have left behind. Files with a time stamp in the future go first.

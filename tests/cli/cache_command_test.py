@@ -5,6 +5,7 @@
 """
 import json
 import os
+import subprocess
 
 import program
 from program import Case, normjit
@@ -92,6 +93,20 @@ class Cache(Case):
         self.assertTrue(foreign.exists())
         message = "--size 0: must be a number of bytes, with K, M or G for more"
         self.refused(2, message, "cache", "gc", "--size", "0", "--dir", self.cache)
+
+    def test_files_that_disappear_are_not_damaged(self):
+        self.fill()
+        entry = next(self.cache.rglob("*.kernel"))
+        # Reading this many takes longer than removing them.
+        copies = [self.cache / f"{i:032x}-none.kernel" for i in range(3000)]
+        for copy in copies:
+            copy.write_bytes(entry.read_bytes())
+        with subprocess.Popen([program.PROGRAM, "cache", "list", "--json"], env=self.environment,
+                              stdout=subprocess.PIPE, text=True) as running:
+            for copy in copies:
+                copy.unlink()
+            errors = {each.get("error") for each in json.load(running.stdout)["entries"]}
+        self.assertLessEqual(errors, {None, "artifact: has the name of another one"})
 
     def test_names_that_are_no_text(self):
         folder = os.fsencode(self.folder) + b"/\xff"

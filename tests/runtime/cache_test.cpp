@@ -316,12 +316,33 @@ TEST_CASE("files that are not the cache's are neither listed nor removed") {
     for (const std::string& path : paths) CHECK_MESSAGE(std::filesystem::exists(path), path);
 }
 
+TEST_CASE("what cannot be removed is told") {
+    const TemporaryFolder temporary;
+    const Folder folder(temporary.path());
+    const auto kept = folder.keep(made("rmsnorm cols=3"));
+    REQUIRE(kept.ok());
+    const std::string below = temporary / kept->name.substr(0, 2);
+    REQUIRE(chmod(temporary.path().c_str(), 0755) == 0);
+    REQUIRE(chmod(below.c_str(), 0555) == 0);
+    const uid_t user = geteuid();
+    constexpr uid_t nobody = 65534;
+    if (user == 0) REQUIRE(seteuid(nobody) == 0);  // root may remove everything
+    const Folder::Cleaned cleaned = folder.clean(0);
+    if (user == 0) REQUIRE(seteuid(0) == 0);
+    REQUIRE(chmod(below.c_str(), 0755) == 0);
+    CHECK(cleaned.files == 0);
+    CHECK(cleaned.refused.message() == "cache: " + (temporary / kept->name) + ": cannot be removed: Permission denied");
+    const Folder::Cleaned later = folder.clean(0);
+    CHECK(later.files == 1);
+    CHECK(later.refused.ok());
+}
+
 TEST_CASE("a folder that cannot be written says so") {
     const TemporaryFolder temporary;
     const Artifact entry = made("rmsnorm cols=3");
     write_text(temporary / "file", "");
     CHECK(Folder(temporary / "file").keep(entry).status().message() ==
-          (temporary / "file") + ": is no folder and cannot be made one");
+          (temporary / "file") + ": cannot be made a folder: File exists");
     CHECK(!Folder(temporary / "file/below").keep(entry).ok());
     CHECK(!Folder("/proc/normjit").keep(entry).ok());  // nobody can write there, not even root
     CHECK(!look_up(Folder(temporary / "file"), entry).artifact);

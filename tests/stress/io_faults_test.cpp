@@ -90,7 +90,7 @@ struct Workplace {
         }
         if (start == Start::full) {
             for (int i = 1; i <= 3; ++i) REQUIRE(engine.prepare(small_spec(i)).ok());
-            REQUIRE(cache::Folder(*options.cache.folder).remove({name_of(engine)}));
+            REQUIRE(cache::Folder(*options.cache.folder).remove({name_of(engine)}).ok());
             options.cache.bytes = 12 << 10;  // room for two entries
         }
     }

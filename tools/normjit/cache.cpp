@@ -82,7 +82,9 @@ Expected<Cache> open_cache(const CacheOptions& options) {
     const auto now = std::chrono::system_clock::now().time_since_epoch();
     for (const Folder::File& file : files) {
         const std::chrono::duration<double> idle = now - std::chrono::nanoseconds(file.used);
-        cache.items.push_back({cache.folder.path_of(file), file.bytes, idle.count(), cache.folder.read(file)});
+        auto artifact = cache.folder.read(file);
+        if (!artifact.ok() && !cache.folder.has(file)) continue;  // another process has removed it since
+        cache.items.push_back({cache.folder.path_of(file), file.bytes, idle.count(), std::move(artifact)});
     }
     return cache;
 }
@@ -175,22 +177,21 @@ Status collect_garbage(const CacheOptions& options) {
     NORMJIT_TRY(const auto files, cache.folder.files());
     Folder::Cleaned removed;
     for (const Folder::File& file : files) {
-        if (cache.folder.read(file).ok() || !cache.folder.remove(file)) continue;
-        removed = {removed.files + 1, removed.bytes + file.bytes};
+        if (!cache.folder.read(file).ok() && cache.folder.has(file)) removed.add(file, cache.folder.remove(file));
     }
     const Folder::Cleaned cleaned = cache.folder.clean(cache.most_bytes);
-    removed = {removed.files + cleaned.files, removed.bytes + cleaned.bytes};
+    removed.files += cleaned.files;
+    removed.bytes += cleaned.bytes;
+    if (removed.refused.ok()) removed.refused = cleaned.refused;
     NORMJIT_TRY(const Cache left, open_cache(options));
-    if (options.json) {
-        return write_text("", ordered_json{{"removed_files", removed.files},
-                                           {"removed_bytes", removed.bytes},
-                                           {"entries", left.items.size()},
-                                           {"bytes", left.bytes()}}
-                                      .dump(2) +
-                                  "\n");
-    }
-    return write_text(
-        "", fmt::format("removed {} files, {}\n", removed.files, format_bytes(double(removed.bytes))) + summary(left));
+    NORMJIT_RETURN_IF_ERROR(options.json
+                                ? write_json("", {{"removed_files", removed.files},
+                                                  {"removed_bytes", removed.bytes},
+                                                  {"entries", left.items.size()},
+                                                  {"bytes", left.bytes()}})
+                                : write_text("", fmt::format("removed {} files, {}\n{}", removed.files,
+                                                             format_bytes(double(removed.bytes)), summary(left))));
+    return removed.refused;
 }
 
 Status fill(const CacheOptions& options) {
