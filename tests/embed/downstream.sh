@@ -82,7 +82,7 @@ if command -v pkg-config > /dev/null; then
     LD_LIBRARY_PATH=$(dirname "$library") ./by_hand || code=$?
     [ $code = 0 ] || [ $code = 3 ]
     # shellcheck disable=SC2046
-    "$CC" -std=c11 "$source/tests/embed/example.c" $(pkg-config --cflags --libs normjit-static) -lm -o by_hand
+    "$CC" -std=c11 "$source/tests/embed/example.c" $(pkg-config --cflags --libs normjit-static) -o by_hand
     # shellcheck disable=SC2046
     "$CXX" -std=c++20 "$source/tests/embed/example.cpp" $(pkg-config --cflags --libs normjit-static) -o static_by_hand
     for program in by_hand static_by_hand; do
