@@ -48,6 +48,9 @@ NORMJIT_API int normjit_torch_register(int kernel, int on);
  * normjit_engine_backend() does. */
 NORMJIT_API int normjit_torch_check(int cuda_index, char* backend, size_t capacity);
 
+/* Gives the engines that are made later a log. Call it first: an engine is made when a device is first used. */
+NORMJIT_API void normjit_torch_set_log(normjit_log log);
+
 /* Sets whose threads CPU launches use: a normjit_thread_policy, initially NORMJIT_THREADS_DEFAULT.
  * OpenMP's are those that torch uses. */
 NORMJIT_API int normjit_torch_choose_threads(int policy);

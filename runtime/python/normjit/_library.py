@@ -2,6 +2,7 @@
 """normjit.h for Python: its structs and functions, and its errors as exceptions."""
 from __future__ import annotations
 
+import atexit
 import ctypes
 import functools
 import math
@@ -17,6 +18,7 @@ DTYPES = ("f32", "bf16", "f16", "f64", "e4m3", "e5m2", "e8m0")
 NORMS = ("layernorm", "rmsnorm")
 ROUNDINGS = ("none", "llama")
 ROOM_FOR_TENSORS = 16
+WARNING_BYTES = 4096
 NO_DTYPE = -1
 DERIVED, ZERO = 0, 1  # values of normjit_gradient
 
@@ -164,6 +166,15 @@ def check_finite(name: str, value: Any, least: float | None = None) -> None:
         raise InvalidArgument(f"{name}: {value!r}; must be finite" + ("" if least is None else f" and at least {least}"))
 
 
+def tell_warnings() -> None:
+    """Gives the logger "normjit" the warnings of this package's engines, which have been kept since the last call."""
+    buffer = ctypes.create_string_buffer(WARNING_BYTES)
+    while library.normjit_python_take_warning(buffer, WARNING_BYTES):
+        from normjit.log import logger
+
+        logger.warning("%s", buffer.value.decode(errors="replace"))
+
+
 class _Handle:
     """An object of the library, which is destroyed with this one."""
 
@@ -182,8 +193,9 @@ class Engine(_Handle):
 
     def __init__(self, device: str) -> None:
         super().__init__()
-        check(library.normjit_engine_create(ctypes.byref(EngineOptions(device=device.encode())),
-                                            ctypes.byref(self.pointer)))
+        options = EngineOptions(device=device.encode(), log=LOG)
+        check(library.normjit_engine_create(ctypes.byref(options), ctypes.byref(self.pointer)))
+        tell_warnings()
 
 
 class Kernel(_Handle):
@@ -193,6 +205,7 @@ class Kernel(_Handle):
         super().__init__()
         check(library.normjit_prepare(engine.pointer, ctypes.byref(spec), ctypes.byref(PrepareOptions(stream=stream)),
                                       ctypes.byref(self.pointer)))
+        tell_warnings()
 
     def workspace(self, rows: int, slices: int) -> int:
         """Returns the bytes with which the kernel is fastest; rows and slices as in Arguments."""
@@ -306,6 +319,9 @@ TENSORS = tuple(name.decode() for name in map(library.normjit_tensor_name, range
 for _name in ("engine", "kernel", "artifact"):
     getattr(library, f"normjit_{_name}_destroy").argtypes = [ctypes.c_void_p]
     getattr(library, f"normjit_{_name}_destroy").restype = None
+library.normjit_python_take_warning.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
+LOG = _Hook(ctypes.cast(library.normjit_python_log, ctypes.c_void_p))
+atexit.register(tell_warnings)  # JAX's engines warn while XLA runs
 library.normjit_kernel_workspace_bytes.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p,
                                                    ctypes.c_void_p]
 _number = library.normjit_version()

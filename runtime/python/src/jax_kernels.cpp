@@ -2,6 +2,7 @@
 #include "jax_kernels.h"
 
 #include "jax_threads.h"
+#include "warnings.h"
 
 #include <map>
 #include <mutex>
@@ -15,6 +16,7 @@ normjit_engine* make_engine(const std::string& device) {
     normjit_engine_options options{};
     options.size = sizeof options;
     options.device = device.c_str();
+    options.log.write = normjit_python_log;
     if (device == "cpu") options.parallel_for = lent_threads();
     normjit_engine* made = nullptr;
     check(normjit_engine_create(&options, &made));

@@ -20,11 +20,14 @@ constexpr int policies = NORMJIT_THREADS_OPENMP + 1;
 
 std::atomic<normjit_thread_policy> cpu_threads = NORMJIT_THREADS_DEFAULT;
 
+normjit_log engine_log{};  // protected by `making`
+
 normjit_engine* make(int cuda_index, normjit_thread_policy policy) {
     const std::string device = cuda_index < 0 ? "cpu" : "cuda:" + std::to_string(cuda_index);
     normjit_engine_options options{};
     options.size = sizeof options;
     options.device = device.c_str();
+    options.log = engine_log;
     if (cuda_index < 0) {
         uint32_t threads = 0;  // this call makes torch set the number of threads of its OpenMP runtime
         NORMJIT_TORCH_CALL(torch_get_num_threads, &threads);
@@ -42,6 +45,11 @@ std::mutex making;
     pthread_atfork([] { making.lock(); }, [] { making.unlock(); }, [] { making.unlock(); });
 
 }  // namespace
+
+void set_log(normjit_log log) {
+    const std::lock_guard lock(making);
+    engine_log = log;
+}
 
 void choose_threads(normjit_thread_policy policy) { cpu_threads = policy; }
 

@@ -6,6 +6,8 @@
 
 namespace normjit::torch {
 
+/// The log of engines that are made from now on.
+void set_log(normjit_log log);
 /// Sets whose threads CPU launches use from now on; existing engines do not change.
 void choose_threads(normjit_thread_policy policy);
 

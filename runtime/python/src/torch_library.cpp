@@ -79,6 +79,8 @@ int normjit_torch_choose_threads(int policy) {
     });
 }
 
+void normjit_torch_set_log(normjit_log log) { set_log(log); }
+
 void normjit_torch_keep_bits(int on) { keep_bits(on != 0); }
 
 int normjit_torch_threads(int32_t* threads, char* whose, size_t capacity) {

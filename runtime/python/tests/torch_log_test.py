@@ -58,3 +58,26 @@ for i in range(1000):
 """)
     lines = done.stderr.splitlines()
     assert len(lines) == 101 and "report() counts the calls" in lines[-1], done.stderr
+
+
+ENGINES = {
+    "arrays": "import numpy as np, normjit; normjit.rms_norm(np.ones((2, 8), 'f'))",
+    "torch": "import normjit.torch; normjit.torch.enable(devices='cpu')",
+}
+
+
+@pytest.mark.parametrize("engine", ENGINES.values(), ids=ENGINES.keys())
+def test_what_engines_warn_of(engine):
+    """A file that an engine cannot use is named, by whatever serves the call."""
+    configure = "import logging; logging.basicConfig(level=logging.WARNING)\n"
+    environment = {"NORMJIT_RECORDS": "/nowhere/records.jsonl", "NORMJIT_CACHE_PACKS": "/nowhere/product.pack"}
+    done = run_program(configure + engine, **environment)
+    assert done.returncode == 0, done.stderr
+    for name in environment.values():
+        assert f"{name}: No such file or directory" in done.stderr, done.stderr
+    assert run_program(engine, **environment).stderr == ""
+
+
+def test_lines_that_are_not_captured_are_told():
+    done = run_program("import logging; logging.basicConfig()\n" + ENGINES["arrays"], NORMJIT_CAPTURE="/dev/full")
+    assert "WARNING:normjit:NORMJIT_CAPTURE=/dev/full: No space left on device" in done.stderr

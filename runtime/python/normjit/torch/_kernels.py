@@ -29,12 +29,16 @@ def load() -> ctypes.CDLL:
     loaded.normjit_torch_last_error.restype = ctypes.c_char_p
     loaded.normjit_torch_calls.restype = None
     loaded.normjit_torch_keep_bits.restype = None
+    loaded.normjit_torch_set_log.restype = None
+    loaded.normjit_torch_set_log(_library.LOG)
     return loaded
 
 
 def call(name: str, *arguments: object) -> None:
     """Calls normjit_torch_<name>(); raises the error that it reports."""
-    if getattr(load(), f"normjit_torch_{name}")(*arguments):
+    is_wrong = getattr(load(), f"normjit_torch_{name}")(*arguments)
+    _library.tell_warnings()
+    if is_wrong:
         raise _library.Error(load().normjit_torch_last_error().decode())
 
 

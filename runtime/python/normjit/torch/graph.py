@@ -15,11 +15,11 @@ from torch._inductor.custom_graph_pass import CustomGraphPass
 
 import normjit
 from normjit._library import ROOM_FOR_TENSORS, Error, InvalidArgument
+from normjit.log import logger
 from normjit.torch import _kernels, graph_calibration, graph_costs, graph_formula, graph_operator
 from normjit.torch.graph_nodes import Frame, Node, hint, value
 from normjit.torch.graph_regions import Region, is_row_reduction
 from normjit.torch.graph_rotations import Rotations
-from normjit.torch.log import logger
 
 MOST_REPORTED = 1000
 MOST_SEEDS = 3  # the other row reductions of a region from which a plan is tried

@@ -15,8 +15,8 @@ from torch._inductor import config
 from torch._inductor.runtime.cache_dir_utils import cache_dir
 
 import normjit
+from normjit.log import logger
 from normjit.torch import graph_times
-from normjit.torch.log import logger
 
 DTYPES = (torch.float32, torch.bfloat16)
 SHAPES = {"cpu": ((512, 768), (4096, 1024)), "cuda": ((2048, 2048), (8192, 4096))}  # in caches, and more than they hold

@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The logger "normjit": at INFO which operators are replaced and restored, at WARNING, once for each reason, what is
-left to torch. Silent until a program configures logging."""
+"""What the logger "normjit" is told: at INFO which operators are replaced and restored, at WARNING, once for each
+reason, what is left to torch."""
 from __future__ import annotations
 
 import contextlib
-import logging
 import threading
 from collections.abc import Iterator
 
-logger = logging.getLogger("normjit")
-logger.addHandler(logging.NullHandler())
+from normjit.log import logger
+
 MOST_REASONS = 100  # reasons may contain numbers, so there is no limit to how many there can be
 _told: set[tuple[str, str | None]] = set()
 _thread = threading.local()

@@ -9,6 +9,7 @@ import warnings
 import torch
 
 from normjit._library import InvalidArgument, Unavailable
+from normjit.log import logger
 from normjit.torch import _kernels, log
 
 OPERATORS = {  # with the numbers of normjit_torch_kernel
@@ -151,13 +152,13 @@ def _override(kernel: int) -> None:
     _keep_torch_kernels()
     _kernels.call("register", kernel, 1)
     _enabled.add(kernel)
-    log.logger.info("%s on %s has normjit's kernel", *OPERATORS[kernel][2:])
+    logger.info("%s on %s has normjit's kernel", *OPERATORS[kernel][2:])
 
 
 def _give_back(kernel: int) -> None:
     _kernels.call("register", kernel, 0)
     _enabled.discard(kernel)
-    log.logger.info("%s on %s has torch's kernel again", *OPERATORS[kernel][2:])
+    logger.info("%s on %s has torch's kernel again", *OPERATORS[kernel][2:])
 
 
 def _keep_torch_kernels() -> None:
