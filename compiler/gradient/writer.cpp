@@ -104,28 +104,42 @@ Expr Writer::write_terms(const Sum& sum) {
 }
 
 Expr Writer::write_term(const Term& term) {
-    Term dividend = inverse_powers(term, false);
-    dividend.coefficient = term.coefficient;
-    const Term divisor = inverse_powers(term, true);
-    if (divisor.powers.empty()) return multiply(dividend);
-    const bool is_row_divisor = std::ranges::all_of(divisor.powers, [&](const auto& p) { return is_of_row(p.first); });
-    if (!is_row_divisor) return multiply(dividend) / multiply(divisor);
-    // Takes divisions per row and one multiplication per element.
     Term elements, row{.coefficient = term.coefficient};
-    for (const auto& [id, power] : dividend.powers) (is_of_row(id) ? row : elements).powers[id] = power;
-    const Expr factor = divide(multiply(row), divisor);
-    return elements.powers.empty() ? factor : multiply(elements) * factor;
+    for (const auto& [id, power] : term.powers) (is_of_row(id) ? row : elements).powers[id] = power;
+    if (factors(inverse_powers(term, true)) == 0) return multiply(term);
+    if (elements.powers.empty()) return divide(row);
+    if (!row.powers.empty()) return divide(elements) * divide(row);  // divisions per row, one product per element
+    elements.coefficient = term.coefficient;
+    return divide(elements);
 }
 
-/// Divides by one factor after the other: the square of a row's size may be out of range where the quotient is not.
-Expr Writer::divide(Expr dividend, const Term& divisor) {
-    if (factors(divisor) == 1) return dividend / multiply(divisor);
+/// Divides each factor by a divisor of its own: products of factors, and of divisors, may be out of range where the
+/// quotient is not.
+Expr Writer::divide(const Term& term) {
+    const Term divisor = inverse_powers(term, true);
+    const int divisors = factors(divisor);
+    std::vector<Expr> values;
+    for (const ValueId id : split(inverse_powers(term, false))) values.push_back(expr(id));
+    if (values.empty())
+        values.push_back(builder_.constant(term.coefficient));
+    else if (term.coefficient != 1)
+        values.front() = values.front() * term.coefficient;
+    size_t next = 0;
     for (const auto& [id, power] : divisor.powers) {
-        const auto [inverse, is_new] = inverses_.try_emplace(id);
-        if (is_new) inverse->second = builder_.constant(1) / expr(id);
-        for (int i = 0; i < power; ++i) dividend = dividend * inverse->second;
+        for (int i = 0; i < power; ++i) {
+            Expr& value = values[std::min(next++, values.size() - 1)];
+            value = divisors == 1 ? value / expr(id) : value * inverse(id);
+        }
     }
-    return dividend;
+    Expr product = values.front();
+    for (size_t i = 1; i < values.size(); ++i) product = product * values[i];
+    return product;
+}
+
+Expr Writer::inverse(ValueId id) {
+    const auto [inverse, is_new] = inverses_.try_emplace(id);
+    if (is_new) inverse->second = builder_.constant(1) / expr(id);
+    return inverse->second;
 }
 
 /// Multiplies all factors of the product. The number is multiplied with the row's factors, if there are any.

@@ -36,7 +36,8 @@ class Writer {
     ir::Expr write_terms(const Sum& sum);
     ir::Expr write_term(const Term& term);
     ir::Expr multiply(const Term& product);
-    ir::Expr divide(ir::Expr dividend, const Term& divisor);
+    ir::Expr divide(const Term& term);
+    ir::Expr inverse(ir::ValueId id);
     Expected<Term> mean_of(const Sum& elements);
     /// Takes known values out of the product until it is 1; matrices first, then [N], [M] and scalars.
     std::vector<ir::ValueId> split(Term product) const;

@@ -193,6 +193,34 @@ TEST_CASE("the gradients of a quotient are 0 where the divisor is 0, and finite 
     CHECK((db[0] == -6 && db[1] == 0));
 }
 
+TEST_CASE("the gradient of a quotient is in range where products of its factors are not") {
+    const auto one = [](Expr a) { return a.builder->constant(1); };
+    const std::array<std::function<Expr(Expr)>, 3> quotients = {
+        [&](Expr a) { return a / (one(a) + ir::exp(a * -1)); },
+        [&](Expr a) { return ir::exp(a) / (one(a) + ir::exp(a)); },
+        [&](Expr a) { return one(a) / (one(a) + ir::exp(a)); },
+    };
+    for (size_t k = 0; k < quotients.size(); ++k) {
+        for (const Tensor tensor : {Tensor::x, Tensor::rowscale}) {
+            ir::Builder b(frontend::declare(spec_of_inputs()));
+            const Expr a = b.input(tensor), other = b.input(Tensor::residual), dy = b.input(Tensor::dy);
+            const auto gradients =
+                gradient::differentiate(b, std::array{Given{quotients[k](a) * other, dy}}, std::array{a}, {});
+            REQUIRE(gradients.ok());
+            CAPTURE(ir::print(b.function()));
+            Inputs data;
+            data[Tensor::residual].fill(1), data[Tensor::dy].fill(5);
+            for (const double number : {-700., -500., -360., 360., 500., 700.}) {
+                CAPTURE(number);
+                data[tensor].fill(number);
+                const double slope = evaluate(b.function(), data)[static_cast<size_t>(gradients->front().id)][0];
+                const double columns = tensor == Tensor::x ? 1 : N;
+                CHECK(std::fabs(slope - (k == 0 && number > 0 ? 5 * columns : 0)) < 1e-12);
+            }
+        }
+    }
+}
+
 TEST_CASE("gradients of neighbours are neighbours") {
     test::Random random(test::seed());
     const auto neighbour = [](Expr a) { return a.builder->apply(Op::neighbour, a); };
