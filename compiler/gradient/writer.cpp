@@ -35,7 +35,11 @@ const ValueId* find_in(const Known& known, const Sum& sum) {
 
 Writer::Writer(ir::Builder& builder, const Products& products) : builder_(builder), products_(products) {
     for (ValueId id = 0; id < products.size(); ++id) {
-        if (products[id].coefficient == 1 && !products[id].powers.empty()) known_.emplace_back(products[id], id);
+        auto shape_of_factors = Shape::scalar;  // less than the value's if factors cancel: s * x / x is s
+        for (const auto& [factor, power] : products[id].powers)
+            shape_of_factors = join(shape_of_factors, shape(factor));
+        const bool is_known = products[id].coefficient == 1 && !products[id].powers.empty();
+        if (is_known && shape_of_factors == shape(id)) known_.emplace_back(products[id], id);
     }
 }
 

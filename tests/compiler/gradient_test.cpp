@@ -221,6 +221,16 @@ TEST_CASE("the gradient of a quotient is in range where products of its factors 
     }
 }
 
+TEST_CASE("a product whose factors cancel does not stand for what is left") {
+    ir::Builder b(frontend::declare(spec_of_inputs()));
+    const Expr row = b.input(Tensor::rowscale), a = x(b), dy = b.input(Tensor::dy);
+    const Expr y = exp(row / a) * (row * (a / a));
+    const auto gradients = gradient::differentiate(b, std::array{Given{y, dy}}, std::array{row}, {});
+    REQUIRE(gradients.ok());
+    CAPTURE(ir::print(b.function()));
+    CHECK(b.function()[gradients->front().id].shape == ir::Shape::rows);
+}
+
 TEST_CASE("gradients of neighbours are neighbours") {
     test::Random random(test::seed());
     const auto neighbour = [](Expr a) { return a.builder->apply(Op::neighbour, a); };
