@@ -61,6 +61,8 @@ const Function functions[] = {
     {"min(x, 1.5)", [](Real x) { return x > 1.5L ? 1.5L : x; }, 0},
     {"max(x, 0 - 1.5)", [](Real x) { return x < -1.5L ? -1.5L : x; }, 0},
     {"max(x, -inf)", [](Real x) { return x; }, 0},
+    {"max(x, nan)", [](Real) { return std::numeric_limits<Real>::quiet_NaN(); }, 0},
+    {"min(nan, x)", [](Real) { return std::numeric_limits<Real>::quiet_NaN(); }, 0},
     {"min(x, abs(x))", [](Real x) { return x; }, 0},
     {"max(abs(x), x)", [](Real x) { return std::fabs(x); }, 0},
     {"compare(x, 1.5)", [](Real x) { return compare(x, 1.5L); }, 0},

@@ -2,6 +2,7 @@
 #include "backend/cpu/select.h"
 
 #include <algorithm>
+#include <cmath>
 #include <ranges>
 #include <set>
 
@@ -124,7 +125,8 @@ class Selector {
             push({.instruction = Instruction::copysign, .result = id, .operands = {a, a, ir::no_value}});
             return;
         }
-        const bool has_number = b != ir::no_value && function_[b].op == Op::constant;
+        const bool has_number =
+            b != ir::no_value && function_[b].op == Op::constant && !std::isnan(function_[b].constant);
         push({.instruction = plain(value.op, has_number), .result = id, .operands = {a, b, ir::no_value}});
     }
 
