@@ -266,8 +266,9 @@ class FormulaReader {
     Status read_saved(const ForwardPass& pass) {
         std::set<std::string> allowed, usual;
         for (const auto& [name, value] : pass.values) {
-            const ir::Op op = pass.function[value].op;
-            if (op != ir::Op::input && op != ir::Op::constant) allowed.insert(name);
+            const ir::Value& its = pass.function[value];
+            const bool is_input = its.op == ir::Op::input && its.name == name;  // not a copy of one
+            if (!is_input && its.op != ir::Op::constant) allowed.insert(name);
         }
         for (const SignatureTensor& tensor : source_.signature.tensors) {
             if (tensor.is_output && tensor.axes.is_rows()) usual.insert(tensor.name);

@@ -280,6 +280,12 @@ TEST_CASE("a matrix that all slices share is read once") {
     CHECK(bytes_moved(spec, {5, 3}) == 4 * (2 * 120 + 40));
 }
 
+TEST_CASE("a copy of an input may be saved as any other value is") {
+    const std::string text = "norm f(x[M,N], r[M]) -> y[M,N], q[M] { y = x * r; q = r } cols=8";
+    CHECK(error_of(text + " save=q") == "");
+    CHECK(error_of(text + " save=r") == "spec: save=r: 'r' is not one of q y; join several by commas");
+}
+
 TEST_CASE("the text of a spec with a formula gives the same spec") {
     const Spec spec =
         *parse_spec("norm f(x[M,N]) -> y[M,N], r?[M] { r = row_mean(abs(x)) + eps; y = x / r } cols=8 dr=f32");
