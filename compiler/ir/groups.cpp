@@ -59,8 +59,8 @@ Status check_group_size(const Function& function, ValueId operand, ValueId colum
     const std::string given = function[columns].op == Op::constant ? fmt::format("{}", count) : "not a number";
     return invalid_argument(
         fmt::format("group_max: the columns of a group are {}; must be a power of two from {} to {} that divides "
-                    "cols={}",
-                    given, fewest_group_columns, most_group_columns, function.cols));
+                    "the columns of a row",
+                    given, fewest_group_columns, most_group_columns));
 }
 
 Status check_groups(const Function& function) {

@@ -26,9 +26,8 @@ bool is_layer(std::string_view word) {
 
 std::string_view name_of(const LibraryNorm& norm) { return norm.file.substr(0, norm.file.size() - extension.size()); }
 
-/// Reads a formula's body, with all tensors of the layer.
-Status read_body(std::string_view formula, const ir::Signature& signature, double any_number) {
-    constexpr int64_t cols = 4096;  // any group of columns divides it
+/// Reads a formula's body, with all tensors of the layer. Any group of columns divides cols.
+Status read_body(std::string_view formula, const ir::Signature& signature, double any_number, int64_t cols) {
     ir::Function header{.cols = cols, .compute = DType::f32, .operands = {}, .values = {}, .outputs = {}};
     for (const ir::Signature::Tensor& tensor : signature.tensors) {
         if (tensor.is_output && (tensor.is_optional || !tensor.run.empty())) continue;  // may not be asked for
@@ -45,11 +44,11 @@ Status read_body(std::string_view formula, const ir::Signature& signature, doubl
     return status.ok() ? Status() : invalid_argument("formula: " + status.message());
 }
 
-/// Refuses a body that is wrong whatever the numbers are. A spec has the formula on one line, so only here can an error
+/// Refuses a body that is wrong whatever the numbers and the columns are. A spec has the formula on one line, so only here can an error
 /// give a place in the text that somebody wrote.
 Status check_body(std::string_view formula, const ir::Signature& signature) {
-    Status status = read_body(formula, signature, 1);
-    if (status.ok() || status.message() != read_body(formula, signature, 32).message()) return {};
+    Status status = read_body(formula, signature, 1, 4096);
+    if (status.ok() || status.message() != read_body(formula, signature, 32, 256).message()) return {};
     return status;
 }
 

@@ -138,7 +138,7 @@ TEST_CASE("a formula that is wrong gets its place and what is allowed") {
         {"norm f(x[M,N]) -> y[M,N] { y = x / group_max(x, 24) } pass=forward cols=48",
          "spec: formula: line 1, column 36: group_max: the columns of a group are 24; must be a power of two from 16 "
          "to "
-         "256 that divides cols=48"},
+         "256 that divides the columns of a row"},
         {"norm f(x[M,N]) -> y[M,N] { y = x / group_max(x, 32) } pass=forward cols=48",
          "spec: formula: line 1, column 36: group_max: the columns of a group are 32"},
         {"norm f(x[M,N]) -> y[M,N] { y = x / group_max(x, x) } pass=forward cols=48",
@@ -284,6 +284,11 @@ TEST_CASE("a copy of an input may be saved as any other value is") {
     const std::string text = "norm f(x[M,N], r[M]) -> y[M,N], q[M] { y = x * r; q = r } cols=8";
     CHECK(error_of(text + " save=q") == "");
     CHECK(error_of(text + " save=r") == "spec: save=r: 'r' is not one of q y; join several by commas");
+}
+
+TEST_CASE("a formula may be right for some numbers of columns only") {
+    CHECK(formula_line("norm f(x[M,N]) -> y[M,N] { y = x ^ N }").ok());
+    CHECK(!formula_line("norm f(x[M,N]) -> y[M,N] { y = x / group_max(x, 17) }").ok());
 }
 
 TEST_CASE("the text of a spec with a formula gives the same spec") {
