@@ -113,6 +113,7 @@ Expected<ValueId> ExpressionParser::power() {
     if (is_negative) {
         NORMJIT_TRY(exponent, negative(at, exponent, is_literal));
     }
+    if (is_symbol('^')) return error("which '^' comes first must be said: (a ^ b) ^ c or a ^ (b ^ c)");
     return apply(symbol, base, exponent);
 }
 

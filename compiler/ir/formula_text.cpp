@@ -119,8 +119,9 @@ class FormulaParser final : SignatureParser {
             }
             const Shape got = function_[found->second].shape, wanted = shape_of(tensor.axes);
             if (got != wanted)
-                return error(
-                    fmt::format("the output '{}' is {}; declared is {}", tensor.name, text(got), text(wanted)));
+                return error(fmt::format("the output '{}' is {}; declared is {}", tensor.name,
+                                         got == Shape::scalar ? "computed from numbers alone" : text(got),
+                                         text(wanted)));
             if (!is_asked_for) continue;
             if (!tensor.axes.row && !is_late(found->second))
                 return error(fmt::format("the output '{}' has no rows, so it must be computed from {}", tensor.name,
@@ -308,9 +309,8 @@ class FormulaParser final : SignatureParser {
             if (!size.ok()) return error_at(notation, size.message());
         }
         if (reduces && function_[a].shape != Shape::matrix)
-            return error_at(notation,
-                            fmt::format("{} of {}; must be of [M,N]{}", notation.text, text(function_[a].shape),
-                                        function_[a].shape == Shape::cols ? ", such as like(a, x)" : ""));
+            return error_at(notation, fmt::format("{} of {}; must be of [M,N], such as like(a, x)", notation.text,
+                                                  text(function_[a].shape)));
         return {};
     }
 

@@ -145,7 +145,8 @@ Status SignatureParser::axes_of(Signature::Tensor& tensor) {
 /// Parses the R of [N/R] or [M,N/R], or a number.
 Expected<std::string> SignatureParser::run_of_columns() {
     const Token run = lexer_.next();
-    if (run.kind == Token::Kind::number && run.text.find_first_not_of("0123456789") == run.text.npos)
+    if (run.kind == Token::Kind::number && run.text.find_first_not_of("0123456789") == run.text.npos &&
+        run.text.find_first_not_of('0') != run.text.npos)
         return std::string(run.text);
     if (run.kind != Token::Kind::word)
         return error_at(run, "the columns of a run expected: a whole number, or the name of one");
@@ -191,15 +192,18 @@ Status SignatureParser::open_body() {
 /// Finds the numbers that the user gives, and writes the formula on one line.
 Status SignatureParser::scan_body() {
     std::set<std::string_view> known;
-    for (const Signature::Tensor& tensor : signature_.tensors) known.insert(tensor.name);
+    std::set<std::string_view> outputs;
+    for (const Signature::Tensor& tensor : signature_.tensors) (tensor.is_output ? outputs : known).insert(tensor.name);
     NORMJIT_RETURN_IF_ERROR(count_runs(known));
     std::string& line = signature_.line;
     line = header_line(signature_);
     NORMJIT_RETURN_IF_ERROR(open_body());
     line += " { ";
+    Token defined;  // by the statement
     for (bool begins = true; !at_end();) {
         const Token token = lexer_.next();
         if (token.kind == Token::Kind::newline || token.text == ";") {
+            NORMJIT_RETURN_IF_ERROR(end_statement(defined, known));
             skip_separators();
             if (!at_end()) line += "; ";
             begins = true;
@@ -210,17 +214,28 @@ Status SignatureParser::scan_body() {
             return error_at(token, "')', ';' or the end of the line expected, as '=' follows");
         if (token.kind == Token::Kind::word && begins) {
             if (is_run(token.text)) return error_at(token, fmt::format("'{}' is a number, of columns", token.text));
-            known.insert(token.text);
+            defined = token;
         } else if (token.kind == Token::Kind::word && token.text != all_columns && !is_special_number(token.text) &&
                    !is_symbol('(') && known.insert(token.text).second) {
             NORMJIT_RETURN_IF_ERROR(check_name(token));
+            if (outputs.contains(token.text))
+                return error_at(token, fmt::format("'{}' is read before it has a value", token.text));
             signature_.numbers.emplace_back(token.text);
         }
         begins = false;
     }
+    NORMJIT_RETURN_IF_ERROR(end_statement(defined, known));
     if (has_braces_ && is_kind(Token::Kind::end)) return error("'}' expected");
     signature_.bytes = has_braces_ ? lexer_.offset() + 1 : text_.size();
     line += " }";
+    return {};
+}
+
+/// Makes a value known after its statement. A word that was read before would be a number.
+Status SignatureParser::end_statement(const Token& name, std::set<std::string_view>& known) const {
+    if (std::ranges::find(signature_.numbers, name.text) != signature_.numbers.end())
+        return error_at(name, fmt::format("'{}' is read before it has a value", name.text));
+    known.insert(name.text);
     return {};
 }
 

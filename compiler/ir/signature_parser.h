@@ -40,6 +40,7 @@ class SignatureParser : protected ExpressionParser {
     Expected<std::string> run_of_columns();
     Status decide_slices();
     Status scan_body();
+    Status end_statement(const Token& name, std::set<std::string_view>& known) const;
     bool is_run(std::string_view word) const;
     Status count_runs(std::set<std::string_view>& known);
 
