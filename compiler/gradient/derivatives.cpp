@@ -12,11 +12,13 @@ using ir::Op;
 
 constexpr double root_pi = 1.7724538509055160;
 
+/// 1 - a as one factor: as two terms, its parts would be rounded apart in sums with other terms.
+Term one_minus(Expr a) { return of_value((a.builder->constant(1) - a).id); }
+
 /// Returns s + x * w * s * (1 - s): the derivative of x * s, with s = sigmoid(v) and v' = w.
-Sum of_gate(const Term& x, const Term& s, const Term& w) {
-    Sum sum(s);
-    sum.add(x * w * s);
-    sum.add(x * w * s * s * -1);
+Sum of_gate(const Term& x, Expr s, const Term& w) {
+    Sum sum(of_value(s.id));
+    sum.add(x * w * of_value(s.id) * one_minus(s));
     return sum;
 }
 
@@ -27,7 +29,7 @@ Sum of_gelu_tanh(Expr x) {
     const Expr s = sigmoid(x * (x * x * ir::gelu_cubic + ir::gelu_linear));
     const Expr near = min(max(x, x.builder->constant(-far)), x.builder->constant(far));
     const Expr slope = near * near * (3 * ir::gelu_cubic) + ir::gelu_linear;
-    return of_gate(of_value(near.id), of_value(s.id), of_value(slope.id));
+    return of_gate(of_value(near.id), s, of_value(slope.id));
 }
 
 /// The normal distribution, and x times its density.
@@ -55,18 +57,12 @@ std::optional<Sum> derivative(ir::Builder& builder, const Products& products, ir
             return y;
         case Op::log:
             return power(products[a.id], -1);
-        case Op::sigmoid: {
-            Sum sum(y);
-            sum.add(y * y * -1);
-            return sum;
-        }
+        case Op::sigmoid:
+            return y * one_minus({&builder, id});
         case Op::silu:
-            return of_gate(products[a.id], of_value(sigmoid(a).id), Term());
-        case Op::tanh: {
-            Sum sum{Term()};
-            sum.add(y * y * -1);
-            return sum;
-        }
+            return of_gate(products[a.id], sigmoid(a), Term());
+        case Op::tanh:
+            return one_minus(Expr{&builder, id} * Expr{&builder, id});
         case Op::softplus:
             return of_value(sigmoid(a).id);
         case Op::gelu_tanh:

@@ -117,27 +117,28 @@ Expr Writer::write_term(const Term& term) {
     return divide(elements);
 }
 
-/// Divides each factor by a divisor of its own: products of factors, and of divisors, may be out of range where the
-/// quotient is not.
+/// Divides each factor by a divisor of its own, then multiplies: products of factors, and of divisors, may be out of range
+/// where the quotient is not. A factor that is exactly 1 gives the bits of the quotient without it.
 Expr Writer::divide(const Term& term) {
     const Term divisor = inverse_powers(term, true);
     const int divisors = factors(divisor);
     std::vector<Expr> values;
     for (const ValueId id : split(inverse_powers(term, false))) values.push_back(expr(id));
-    if (values.empty())
-        values.push_back(builder_.constant(term.coefficient));
-    else if (term.coefficient != 1)
-        values.front() = values.front() * term.coefficient;
     size_t next = 0;
     for (const auto& [id, power] : divisor.powers) {
         for (int i = 0; i < power; ++i) {
+            if (values.empty()) {
+                values.push_back(inverse(id));
+                continue;
+            }
             Expr& value = values[std::min(next++, values.size() - 1)];
             value = divisors == 1 ? value / expr(id) : value * inverse(id);
         }
     }
+    if (values.empty()) return builder_.constant(term.coefficient);
     Expr product = values.front();
     for (size_t i = 1; i < values.size(); ++i) product = product * values[i];
-    return product;
+    return term.coefficient == 1 ? product : product * term.coefficient;
 }
 
 Expr Writer::inverse(ValueId id) {

@@ -221,6 +221,19 @@ TEST_CASE("the gradient of a quotient is in range where products of its factors 
     }
 }
 
+TEST_CASE("the slope of what is saturated does not hide smaller ones") {
+    for (const auto function : {ir::tanh, ir::sigmoid}) {
+        ir::Builder b(frontend::declare(spec_of_inputs()));
+        const Expr a = b.input(Tensor::x), dy = b.input(Tensor::dy);
+        const Expr y = function(b.constant(1) / a) + a;
+        const auto gradients = gradient::differentiate(b, std::array{Given{y, dy}}, std::array{a}, {});
+        REQUIRE(gradients.ok());
+        Inputs data;
+        data[Tensor::x].fill(1e-9), data[Tensor::dy].fill(1);
+        CHECK(evaluate(b.function(), data)[static_cast<size_t>(gradients->front().id)][0] == 1);
+    }
+}
+
 TEST_CASE("a product whose factors cancel does not stand for what is left") {
     ir::Builder b(frontend::declare(spec_of_inputs()));
     const Expr row = b.input(Tensor::rowscale), a = x(b), dy = b.input(Tensor::dy);
