@@ -301,8 +301,10 @@ class _Writer:
         bound: Any = node.args[1] if name in ("clamp_min", "clamp") else None
         if isinstance(bound, torch.fx.Node) and bound.target is Aten.scalar_tensor.default:
             bound = bound.args[0]
+        if not isinstance(bound, (int, float)):
+            return False
         least = torch.finfo(torch.float64 if self.is_wide(node) else torch.float32).tiny
-        return isinstance(bound, (int, float)) and bound > 0 and bound * bound >= least
+        return bound > 0 and bound * bound >= least
 
     def centred(self, a: str) -> tuple[str, str]:
         """Writes and returns the values minus their row's mean, and the mean."""
