@@ -102,8 +102,8 @@ class Operand:
     def _from_dlpack(self, array, stream):
         if getattr(array, "requires_grad", False):
             if "torch" not in _packages(type(array)) or sys.modules["torch"].is_grad_enabled():
-                raise InvalidArgument(f"{self.name}: requires a gradient, which would end here; call normjit.torch.layer_norm or "
-                                      "rms_norm, or give detach()")
+                raise InvalidArgument(f"{self.name}: requires a gradient, which would end here; call normjit.torch.layer_norm, "
+                                      "rms_norm or formula, or give detach()")
             array = array.detach()
         if "torch" in _packages(type(array)):
             _check_tensor(self.name, array)
@@ -131,7 +131,7 @@ def _check_tensor(name, tensor):
         raise InvalidArgument(f"{name}: torch traces this call, which would not be in the trace; call normjit.torch there")
     forward = torch.autograd.forward_ad
     if forward._current_level >= 0 and forward.unpack_dual(tensor).tangent is not None:
-        raise InvalidArgument(f"{name}: has a tangent, which would end here; call normjit.torch.layer_norm or rms_norm")
+        raise InvalidArgument(f"{name}: has a tangent, which would end here; call normjit.torch.layer_norm, rms_norm or formula")
 
 
 def device_type(name, array):

@@ -165,7 +165,11 @@ class Formula:
                 raise InvalidArgument(f"{name}: is missing; the formula needs it")
         numbers = {name: arrays.number(name, value) for name, value in given.items() if name not in readable}
         read = {name: value for name, value in given.items() if name in readable}
-        wanted = arrays.wanted_of(tuple(writable), usual(read, numbers) if outputs is None else (), outputs, out)
+        default = usual(read, numbers) if outputs is None else []
+        if outputs is None and not default and not out:
+            why = "all outputs are optional" if which == "forward" else "the gradients of all matrices and columns are 0"
+            raise InvalidArgument(f"outputs: is missing; {why}, so nothing is computed by default")
+        wanted = arrays.wanted_of(tuple(writable), default, outputs, out)
         columns = [name for name in wanted if writable[name].axes in ("N", "S,N") and not writable[name].run]
         accumulated = arrays.accumulated_of(accumulate, columns, out)
         matrix = self.first_matrix(read)

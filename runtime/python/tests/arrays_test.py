@@ -300,7 +300,7 @@ def test_gradients_do_not_end_unseen():
     torch = pytest.importorskip("torch")
     x, weight = torch.ones(2, 3, requires_grad=True), torch.nn.Parameter(torch.ones(3))
     plain = x.detach()
-    message = "requires a gradient, which would end here; call normjit.torch.layer_norm or rms_norm, or give detach"
+    message = "requires a gradient, which would end here; call normjit.torch.layer_norm, rms_norm or formula, or give detach"
     for name, call in {"x": lambda: normjit.layer_norm(x), "gamma": lambda: normjit.rms_norm(plain, weight),
                        "residual": lambda: normjit.layer_norm(plain, residual=x), "y": lambda: normjit.rms_norm(plain, out={"y": x}),
                        "dy": lambda: normjit.layer_norm_backward(plain, x)}.items():

@@ -219,6 +219,28 @@ def test_outputs_for_groups_of_columns():
             call()
 
 
+def test_whole_numbers():
+    norm = normjit.formula("""norm int8(x[M,N]) -> y[M,N], scale[M]
+        scale = max(row_max(abs(x)) / 127, 1e-12)
+        y     = (x / scale + 12582912 - 12582912) * scale""")
+    x = normal(5, 1001)
+    y, scale = norm(x=x)
+    numpy.testing.assert_array_equal(y, numpy.rint(x / scale[:, None]) * scale[:, None])
+    plain = normjit.formula("norm f(x[M,N]) -> y[M,N] { y = x + 12582912 - 12582912 }")
+    numpy.testing.assert_array_equal(plain.backward(x=x, dy=x).dx, x)
+
+
+def test_nothing_by_default():
+    x = normal(3, 8)
+    constant = normjit.formula("norm f(x[M,N]) -> y[M,N] { y = detach(x) }")
+    with pytest.raises(normjit.InvalidArgument, match="outputs: is missing; the gradients of all matrices and columns are 0"):
+        constant.backward(x=x, dy=x)
+    with pytest.raises(normjit.InvalidArgument, match="outputs: is missing; all outputs are optional"):
+        normjit.formula("norm f(x[M,N]) -> y?[M,N] { y = x * 2 }")(x=x)
+    row = normjit.formula("norm f(x[M,N], r[M]) -> y[M,N] { y = detach(x) * r }")
+    assert row.backward(x=x, r=x[:, 0].copy(), dy=x, out={"dr": x[:, 0].copy()}).dr.shape == (3,)
+
+
 def test_from_many_threads():
     norm, x = normjit.formula(GATED), normal(64, 33)
     right = norm(x=x, z=x).y
