@@ -57,6 +57,12 @@ SERVED = [
     lambda x, w: x.sign() * w + functional.threshold(x, 0, 2), lambda x, w: torch.expm1(x) + functional.elu(x * w, 1.5),
     lambda x, w: functional.hardtanh(x, 0, 2) * functional.relu6(w), lambda x, w: functional.hardshrink(x, 0.2) * w,
     lambda x, w: (x - torch.aminmax(x, dim=-1, keepdim=True)[0]) / (torch.aminmax(x, dim=-1, keepdim=True)[1] + 9) * w,
+    lambda x, w: torch.where((x > 0) & (w < 0.5), x, w) + torch.where(~((x > 0) | (w < 0)), 2.0, x * w) + x * (w != 0),
+    lambda x, w: torch.where(x == 0, w, x) * w + torch.where(x > 0, torch.zeros_like(x), x) + torch.full_like(x, 2) * torch.ones_like(w),
+    lambda x, w: torch.exp2(x) * w + torch.log2(x.abs() + 1) + torch.log10(x * x + 1) + 2.0 ** x,
+    lambda x, w: functional.huber_loss(x, x * w, reduction="none", delta=0.5) + functional.mse_loss(x, x * w, reduction="none"),
+    lambda x, w: functional.smooth_l1_loss(x * w, x, reduction="none", beta=0.3) + functional.softshrink(x * w, 0.3),
+    lambda x, w: functional.binary_cross_entropy_with_logits(x * w, torch.sigmoid(x), reduction="none"),
     lambda x, w: functional.dropout(x * w, 0.5, training=False) * x.sum(-1, keepdim=True).squeeze(-1).unsqueeze(-1)]
 
 
@@ -88,8 +94,9 @@ def writes_to_a_view(x):
 
 
 @pytest.mark.parametrize("function, message", [
-    (lambda x: torch.where(x == 0, x, 0), "aten.eq.Scalar, .*: makes a tensor of torch.bool; formulas compute with floating-point numbers "
-     "only and compare them with < <= > >= only"),
+    (lambda x: torch.where(x.isnan(), x, 0), "aten.isnan.default, .*: makes a tensor of torch.bool; formulas compute with "
+     "floating-point numbers only and compare them with < <= > >= == != only"),
+    (lambda x: x * torch.logical_and(x, x), "aten.logical_and.default, .*: makes a tensor of torch.bool"),
     (lambda x: x.to(torch.float8_e4m3fn).to(x.dtype), "rounds to torch.float8_e4m3fn, which formulas do for the result only"),
     (lambda x: x * float("nan"), "nan is no number"),
     (lambda x: x.sin(), "aten.sin.default, of shape .*: is no operation of formulas"),

@@ -14,6 +14,7 @@ def cross_entropy(x, z, w):
 FUNCTIONS = [cross_entropy, lambda x, z, w: torch.logsumexp(x, -1, keepdim=True).square() + z.mean(-1, keepdim=True),
              lambda x, z, w: functional.cosine_similarity(x, z * w, dim=-1), lambda x, z, w: ((x - z).square() * w).mean(-1),
              lambda x, z, w: (x * w).norm(dim=-1), lambda x, z, w: x.std(-1, keepdim=True),
+             lambda x, z, w: functional.triplet_margin_loss(x, z, x * w + 1, reduction="none"),
              lambda x, z, w: torch.where((x - z).abs() < 1, (x - z).square() / 2, (x - z).abs() - 0.5).mean(-1)]
 
 

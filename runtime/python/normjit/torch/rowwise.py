@@ -39,8 +39,9 @@ def rowwise(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor
 
     `function` computes a tensor of x's shape, or of [..., 1] or [...], from x, its first tensor, of [..., N], from
     others of this shape, of [N] and of [..., 1], by arithmetic, what reduces the last dimension, such as mean, var and
-    amax, functions such as exp, silu and gelu, choices by < <= > >=, such as torch.where(x > 0, x, z), and torch's own
-    norms of rows: layer_norm, rms_norm, normalize and softmax. It is traced once for each kind of arguments. Arguments
+    amax, functions such as exp, silu and gelu, choices by comparisons, such as torch.where((x > 0) & (z != 1), x, z), losses
+    such as huber_loss(x, z, reduction="none"), and torch's own norms of rows: layer_norm, rms_norm, normalize and
+    softmax. It is traced once for each kind of arguments. Arguments
     that are not tensors become constants of the trace, and so does everything else that the code reads, such as global
     variables. All tensors must be arguments, and so must the number of rows if the result depends on it. Intermediate
     values are not rounded: in a 16-bit type, the result is nearer to double precision than the function's own. Its type
@@ -199,7 +200,8 @@ def _trace(function: Callable[..., Any], kinds: Any, others: Any, cols: int) -> 
             with _Given():
                 return of_tensors(*tensors)
 
-        return rowwise_writer.written(_shown(function), make_fx(of_given)(*tensors), _inputs(kinds), shapes)
+        graph = make_fx(of_given, decomposition_table=_decompositions())(*tensors)
+        return rowwise_writer.written(_shown(function), graph, _inputs(kinds), shapes)
 
     few, *more = _shapes(kinds[0][3], cols)
     traced = written(few)
@@ -212,6 +214,16 @@ def _trace(function: Callable[..., Any], kinds: Any, others: Any, cols: int) -> 
     result = few["M,N"] if kind == "matrix" else few["M"] if kind == "column" else few["M"][:-1]
     _check(function, of_tensors, norm, kinds, few, result)
     return f"{str(dtype).rpartition('.')[2]} {kind} {','.join(norm.formula.inputs)} {norm.text}"
+
+
+@functools.lru_cache(maxsize=None)
+def _decompositions() -> Any:
+    """Returns torch's own definitions, in simpler operations, of operations that formulas do not have."""
+    from torch._decomp import get_decompositions
+
+    aten = torch.ops.aten
+    return get_decompositions([aten.huber_loss, aten.smooth_l1_loss, aten.mse_loss, aten.binary_cross_entropy_with_logits,
+                               aten.softshrink, aten.norm])
 
 
 class _Given(TorchDispatchMode):

@@ -66,7 +66,10 @@ class _Writer:
     PATTERNS = {Aten.mish.default: "{0} * tanh(softplus({0}))", Aten.sign.default: "compare({0}, 0)",
                 Aten.threshold.default: "where(compare({0}, {1}), {0}, {2})",
                 Aten.expm1.default: "tanh({0} * 0.5) * (exp({0}) + 1)", Aten.lerp.Tensor: "{0} + {2} * ({1} - {0})",
-                Aten.lerp.Scalar: "{0} + {2} * ({1} - {0})"}
+                Aten.lerp.Scalar: "{0} + {2} * ({1} - {0})", Aten.zeros_like.default: "like(0, {0})",
+                Aten.ones_like.default: "like(1, {0})", Aten.full_like.default: "like({1}, {0})",
+                Aten.exp2.default: f"exp({{0}} * {math.log(2)!r})", Aten.log2.default: f"log({{0}}) / {math.log(2)!r}",
+                Aten.log10.default: f"log({{0}}) / {math.log(10)!r}", Aten.pow.Scalar: "exp({1} * log({0}))"}
     HARD = "where(compare({2}, {0}), where(compare({0}, {1}), {0}, {1}), {2})"
     # Below 0 exp(a) - 1, without its loss of digits; an element that is not below 0 must not take part in it.
     ELU = "where({0}, {0} * {2}, tanh(where({0}, 0, {0}) * {3} * 0.5) * (exp(where({0}, 0, {0}) * {3}) + 1) * {1} * {2})"
@@ -80,11 +83,15 @@ class _Writer:
     WITH_NUMBERS = {"addcmul": "{0} + {k} * {1} * {2}", "addcdiv": "{0} + {k} * {1} / {2}"}
     SEVERAL = {Aten.var_mean.correction, Aten.native_layer_norm.default, Aten.log_sigmoid_forward.default,
                Aten.aminmax.default}  # results
-    LOST = {torch.bool: " and compare them with < <= > >= only; what is true or false may be an argument of 1 and 0, to multiply with"}
+    LOST = {torch.bool: " and compare them with < <= > >= == != only; what is true or false may be an argument of 1 and 0, to multiply with"}
     # What of (a, b) is greater than 0 where the comparison is true or, if it is negated, where it is false.
     COMPARISONS = {getattr(getattr(Aten, name), kind): (order, is_negated) for kind in ("Scalar", "Tensor")
                    for name, order, is_negated in (("gt", "{0}, {1}", False), ("lt", "{1}, {0}", False),
                                                    ("ge", "{1}, {0}", True), ("le", "{0}, {1}", True))}
+    LOGIC = {Aten.bitwise_and.Tensor: "{0} * {1}", Aten.logical_and.default: "{0} * {1}", Aten.bitwise_or.Tensor: "max({0}, {1})",
+             Aten.logical_or.default: "max({0}, {1})", Aten.bitwise_not.default: "1 - {0}", Aten.logical_not.default: "1 - {0}"}
+    EQUALITIES = {getattr(getattr(Aten, name), kind): text for kind in ("Scalar", "Tensor")
+                  for name, text in (("eq", "1 - abs(compare({0}, {1}))"), ("ne", "abs(compare({0}, {1}))"))}
     CHOICES = {Aten.where.self: (0, 1, 2), Aten.where.ScalarOther: (0, 1, 2), Aten.where.ScalarSelf: (0, 1, 2), Aten.where.Scalar: (0, 1, 2),
                Aten.masked_fill.Scalar: (1, 2, 0), Aten.masked_fill.Tensor: (1, 2, 0)}  # the places of condition, a and b
 
@@ -124,6 +131,12 @@ class _Writer:
             return
         if node.target in self.COMPARISONS:
             self.write_comparison(node)
+            return
+        is_logic = node.target in self.LOGIC and all(each in self.conditions for each in node.args)
+        if is_logic or node.target in self.EQUALITIES:
+            pattern = {**self.LOGIC, **self.EQUALITIES}[node.target]
+            self.values[node] = self.line(pattern.format(*[self.operand(each, node) for each in node.args]))
+            self.conditions[node] = self.values[node], False
             return
         if node.op == "get_attr":
             raise InvalidArgument(f"rowwise: {NOT_GIVEN.format(() if value is None else tuple(value.shape))}")
@@ -194,7 +207,7 @@ class _Writer:
         target: Any = node.target
         condition, *places = self.CHOICES[target]
         if node.args[condition] not in self.conditions:
-            raise self.refused(node, "its condition must be a comparison with < <= > or >=")
+            raise self.refused(node, "its condition must be a comparison, or several with & | ~")
         text, is_negated = self.conditions[node.args[condition]]
         a, b = (self.operand(node.args[place], node) for place in places)
         return f"where({text}, {b}, {a})" if is_negated else f"where({text}, {a}, {b})"
