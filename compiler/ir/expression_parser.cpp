@@ -22,19 +22,26 @@ Status ExpressionParser::error_at(const Token& token, std::string_view what) {
     return invalid_argument(fmt::format("{}{}", text(Place{token.line, token.column}), what));
 }
 
+Status ExpressionParser::expected_at(const Token& found, std::string_view what) {
+    if (found.kind == Token::Kind::end) return error_at(found, fmt::format("{} expected, not the end", what));
+    if (found.kind == Token::Kind::newline)
+        return error_at(found, fmt::format("{} expected, not the end of the line", what));
+    return error_at(found, fmt::format("{} expected, not '{}'", what, text::shown(found.text)));
+}
+
 Status ExpressionParser::expect(char symbol) {
-    return accept(symbol) ? Status() : error(fmt::format("'{}' expected", symbol));
+    return accept(symbol) ? Status() : expected(fmt::format("'{}'", symbol));
 }
 
 Status ExpressionParser::expect_word(std::string_view word) {
-    if (!is_word(word)) return error(fmt::format("'{}' expected", word));
+    if (!is_word(word)) return expected(fmt::format("'{}'", word));
     lexer_.next();
     return {};
 }
 
 Status ExpressionParser::end_of_line() {
     if (is_kind(Token::Kind::end)) return {};
-    if (!is_kind(Token::Kind::newline)) return error("end of line expected");
+    if (!is_kind(Token::Kind::newline)) return expected("the end of the line");
     lexer_.next();
     return {};
 }
@@ -44,7 +51,7 @@ Status ExpressionParser::read_number(Number& out) {
     const Token token = lexer_.peek();
     const char* const all = token.text.data() + token.text.size();
     const auto [end, code] = std::from_chars(token.text.data(), all, out);
-    if (!is_number()) return error("number expected");
+    if (!is_number()) return expected("a number");
     if (end != all && code == std::errc())
         return error(fmt::format("'{}' is no number; numbers are decimal: 16, 0.5, 1e-5", text::shown(token.text)));
     constexpr std::string_view kind = std::is_floating_point_v<Number> ? "a double" : "an integer";
@@ -57,9 +64,9 @@ Status ExpressionParser::number(int64_t& out) { return read_number(out); }
 Status ExpressionParser::number(int& out) { return read_number(out); }
 Status ExpressionParser::number(double& out) { return read_number(out); }
 
-Expected<Token> ExpressionParser::word(std::string_view otherwise) {
+Expected<Token> ExpressionParser::word(std::string_view what) {
     const Token token = lexer_.next();
-    if (token.kind != Token::Kind::word) return error_at(token, otherwise);
+    if (token.kind != Token::Kind::word) return expected_at(token, what);
     return token;
 }
 
@@ -97,7 +104,7 @@ Expected<ValueId> ExpressionParser::nested() {
 Expected<ValueId> ExpressionParser::factor() {
     if (!is_symbol('-')) return power();
     const Token minus = lexer_.next();
-    if (!is_number() && !is_kind(Token::Kind::word) && !is_symbol('(')) return error("a value expected");
+    if (!is_number() && !is_kind(Token::Kind::word) && !is_symbol('(')) return expected("a value");
     const bool is_literal = is_number();
     NORMJIT_TRY(const ValueId operand, power());
     return negative(minus, operand, is_literal);
@@ -132,7 +139,7 @@ Expected<ValueId> ExpressionParser::negative(const Token& minus, ValueId operand
 Expected<ValueId> ExpressionParser::primary() {
     if (is_symbol('(')) {
         NORMJIT_TRY(const ValueId inner, nested());
-        NORMJIT_RETURN_IF_ERROR(expect(')'));
+        if (!accept(')')) return expected("+ - * / ^ or ')'");
         return inner;
     }
     if (is_number()) {
@@ -141,7 +148,7 @@ Expected<ValueId> ExpressionParser::primary() {
         NORMJIT_RETURN_IF_ERROR(number(value));
         return add(at, {.op = Op::constant, .constant = value});
     }
-    NORMJIT_TRY(const Token name, word("a value expected"));
+    NORMJIT_TRY(const Token name, word("a value"));
     return is_symbol('(') ? call(name) : find(name);
 }
 
@@ -155,7 +162,7 @@ Expected<ValueId> ExpressionParser::call(const Token& name) {
     } while (is_symbol(',') && operands.size() < count);
     if (is_symbol(',') || (is_symbol(')') && operands.size() < count))
         return error_at(name, fmt::format("{} takes {} operand{}", name.text, count, count == 1 ? "" : "s"));
-    NORMJIT_RETURN_IF_ERROR(expect(')'));
+    if (!accept(')')) return expected(operands.size() < count ? "+ - * / ^ or ','" : "+ - * / ^ or ')'");
     return call(name, operands);
 }
 

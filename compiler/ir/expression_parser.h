@@ -34,14 +34,17 @@ class ExpressionParser {
     bool accept(char symbol);
 
     static Status error_at(const Token& token, std::string_view what);
+    static Status expected_at(const Token& found, std::string_view what);
     Status error(std::string_view what) const { return error_at(lexer_.peek(), what); }
+    Status expected(std::string_view what) const { return expected_at(lexer_.peek(), what); }
     Status expect(char symbol);
     Status expect_word(std::string_view word);
     Status end_of_line();
     Status number(int64_t& out);
     Status number(int& out);
     Status number(double& out);
-    Expected<Token> word(std::string_view otherwise);
+    /// Parses a word, which names `what`.
+    Expected<Token> word(std::string_view what);
 
     /// Parses an expression and appends its values. A name alone gives the value that it names.
     Expected<ValueId> sum();

@@ -91,7 +91,7 @@ class FormulaParser final : SignatureParser {
     }
 
     Status statement() {
-        NORMJIT_TRY(const Token name, word("name of a value expected"));
+        NORMJIT_TRY(const Token name, word("the name of a value"));
         NORMJIT_RETURN_IF_ERROR(check_name(name));
         NORMJIT_RETURN_IF_ERROR(expect('='));
         NORMJIT_TRY(const ValueId value, sum());
@@ -99,8 +99,7 @@ class FormulaParser final : SignatureParser {
         const bool is_taken = std::ranges::find(function_.values, name.text, &Value::name) != function_.values.end();
         if (value >= 0 && !is_taken && function_[value].name.empty()) function_[value].name = name.text;
         if (!at_end() && !is_kind(Token::Kind::newline) && !is_symbol(';'))
-            return error(fmt::format("'{}' is not expected here; allowed: + - * / ^ or the end of the statement",
-                                     text::shown(lexer_.peek().text)));
+            return expected("+ - * / ^ or the end of the statement");
         skip_separators();
         return {};
     }

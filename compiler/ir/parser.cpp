@@ -31,7 +31,7 @@ class Parser final : ExpressionParser {
     Status dtype(std::optional<DType>& out) {
         const Token token = lexer_.peek();
         out = parse_dtype(token.text);
-        if (!out && token.text != "none") return error("f32, bf16, f16, f64 or none expected");
+        if (!out && token.text != "none") return expected("f32, bf16, f16, f64 or none");
         lexer_.next();
         return {};
     }
@@ -68,7 +68,7 @@ class Parser final : ExpressionParser {
 
     /// Parses "x: bf16[M,N]".
     Expected<Tensor> typed_tensor(bool is_output) {
-        NORMJIT_TRY(const Token name, word("name of a tensor expected"));
+        NORMJIT_TRY(const Token name, word("the name of a tensor"));
         NORMJIT_RETURN_IF_ERROR(expect(':'));
         Operand read{.name = std::string(name.text), .shape = {}, .is_output = is_output, .dtype = {}};
         NORMJIT_RETURN_IF_ERROR(dtype(read.dtype));
@@ -104,7 +104,7 @@ class Parser final : ExpressionParser {
     }
 
     Status statement() {
-        NORMJIT_TRY(const Token name, word("name of a value expected"));
+        NORMJIT_TRY(const Token name, word("the name of a value"));
         if (names_.contains(name.text)) return error_at(name, fmt::format("'{}' is defined twice", name.text));
         NORMJIT_RETURN_IF_ERROR(expect('='));
         const ValueId first = function_.size();
@@ -124,7 +124,7 @@ class Parser final : ExpressionParser {
             Token name = lexer_.peek();
             NORMJIT_TRY(const Tensor tensor, typed_tensor(true));
             if (accept('=')) {
-                NORMJIT_TRY(name, word("a value expected"));
+                NORMJIT_TRY(name, word("a value"));
             }
             NORMJIT_TRY(const ValueId value, find(name));
             function_.outputs.push_back({tensor, value});

@@ -72,7 +72,7 @@ Expected<Signature> SignatureParser::signature(const std::vector<std::string_vie
 Status SignatureParser::first_line() {
     skip_lines();
     NORMJIT_RETURN_IF_ERROR(expect_word("norm"));
-    NORMJIT_TRY(const Token name, word("the name of the norm expected"));
+    NORMJIT_TRY(const Token name, word("the name of the norm"));
     NORMJIT_RETURN_IF_ERROR(check_name(name));
     signature_.name = name.text;
     NORMJIT_RETURN_IF_ERROR(expect('('));
@@ -99,8 +99,7 @@ Status SignatureParser::check_name(const Token& name) const {
 Status SignatureParser::tensors(bool are_outputs) {
     do {
         skip_lines();
-        const Token name = lexer_.next();
-        if (name.kind != Token::Kind::word) return error_at(name, "name of a tensor expected");
+        NORMJIT_TRY(const Token name, word("the name of a tensor"));
         NORMJIT_RETURN_IF_ERROR(check_name(name));
         const bool is_optional = accept('?');
         Signature::Tensor tensor{std::string(name.text), {}, are_outputs, is_optional};
@@ -149,7 +148,7 @@ Expected<std::string> SignatureParser::run_of_columns() {
         run.text.find_first_not_of('0') != run.text.npos)
         return std::string(run.text);
     if (run.kind != Token::Kind::word)
-        return error_at(run, "the columns of a run expected: a whole number, or the name of one");
+        return expected_at(run, "a whole number of columns above 0, or the name of one,");
     NORMJIT_RETURN_IF_ERROR(check_name(run));
     return std::string(run.text);
 }
@@ -184,7 +183,7 @@ void SignatureParser::skip_separators() {
 Status SignatureParser::open_body() {
     skip_lines_before('{');
     has_braces_ = accept('{');
-    if (!has_braces_ && !is_kind(Token::Kind::newline)) return error("'{' or the end of the line expected");
+    if (!has_braces_ && !is_kind(Token::Kind::newline)) return expected("'{' or the end of the line");
     skip_separators();
     return {};
 }
@@ -225,7 +224,7 @@ Status SignatureParser::scan_body() {
         begins = false;
     }
     NORMJIT_RETURN_IF_ERROR(end_statement(defined, known));
-    if (has_braces_ && is_kind(Token::Kind::end)) return error("'}' expected");
+    if (has_braces_ && is_kind(Token::Kind::end)) return expected("'}'");
     signature_.bytes = has_braces_ ? lexer_.offset() + 1 : text_.size();
     line += " }";
     return {};

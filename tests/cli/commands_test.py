@@ -40,7 +40,7 @@ class Help(Case):
         self.refused(2, "--artifact has code: --backend is not allowed",
                      "run", "rmsnorm rows=4 cols=8", "--artifact", "a", "--backend", "llvm")
         formula = "norm f(x[M,N]) -> y[M,N] {{ y={} }} cols=8 rows=2"
-        self.refused(2, "spec: formula: line 1, column 31: a value expected", "run", formula.format("--x"))
+        self.refused(2, "spec: formula: line 1, column 31: a value expected, not '-'", "run", formula.format("--x"))
         self.refused(2, "spec: formula: line 1, column 32: 1e999 is beyond the range of a double", "run", formula.format("x+1e999"))
         self.refused(2, "nothing to run: give --input FILE or a spec (see normjit run --help)", "run")
         self.refused(2, "nothing to compile: give a spec (see normjit compile --help)", "compile")

@@ -45,7 +45,7 @@ class Page(Case):
 
     def test_a_mistake_in_a_file_is_found_by_its_line(self):
         text = BLOCKS[0][1].replace(" * sigmoid(z)", " *")
-        self.refused(2, "bad.norm: formula: line 3, column 30: a value expected",
+        self.refused(2, "bad.norm: formula: line 3, column 30: a value expected, not the end of the line",
                      "run", self.file(text.encode(), "bad.norm"), "rows=3 cols=8")
 
     def test_norms_of_the_library(self):

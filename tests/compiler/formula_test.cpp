@@ -49,16 +49,18 @@ TEST_CASE("a formula that is wrong gets its place and what is allowed") {
         {"norm f(x[M,N]) -> y[M,N] { y = ldexp(x, 2) } cols=8",
          "spec: formula: line 1, column 32: unknown operation 'ldexp'; allowed: abs"},
         {"norm f(x[M,N]) -> y[M,N] { y = x % 2 } cols=8",
-         "spec: formula: line 1, column 34: '%' is not expected here; allowed: + - * / ^ or the end of the statement"},
+         "spec: formula: line 1, column 34: + - * / ^ or the end of the statement expected, not '%'"},
         {"norm f(x[M,N]) -> y[M,N] { y = x \u00d7 2 } cols=8",
-         "spec: formula: line 1, column 34: '\u00d7' is not expected"},
+         "spec: formula: line 1, column 34: + - * / ^ or the end of the statement expected, not '\u00d7'"},
         {"norm f(x[M,N]) -> y[M,N] { y = x *\u00a0"
          "2 } cols=8",
-         "spec: formula: line 1, column 35: a value expected"},
+         "spec: formula: line 1, column 35: a value expected, not 'U+00A0'"},
         {"norm f(x[M,N]) -> y[M,N] { y = x\u00a0* 2 } cols=8",
-         "spec: formula: line 1, column 33: 'U+00A0' is not expected"},
+         "spec: formula: line 1, column 33: + - * / ^ or the end of the statement expected, not 'U+00A0'"},
         {"norm f(x[M,N]) -> y[M,N] { y = x * 0x10 } cols=8",
          "spec: formula: line 1, column 36: '0x10' is no number; numbers are decimal: 16, 0.5, 1e-5"},
+        {"norm f(x[M,N]) -> y[M,N] { y = where(x > 0, x, 0) } cols=8",
+         "spec: formula: line 1, column 40: + - * / ^ or ',' expected, not '>'"},
         {"norm f(x[M,N]) -> y[M,N] { y = 2x } cols=8", "spec: formula: line 1, column 32: '2x' is no number"},
         {"norm f(x[M,N]) -> y[M,N] { y = x ^ x } cols=8",
          "spec: formula: line 1, column 34: the exponent must be a number; exp(b * log(a)) is a to the power of a "
@@ -78,7 +80,7 @@ TEST_CASE("a formula that is wrong gets its place and what is allowed") {
         {"norm f(x[M,N]) -> y[M,N] { y = alpha * 2 } cols=8 alpha=3",
          "spec: formula: line 1, column 42: the output 'y' is computed from numbers alone; declared is [M,N]"},
         {"norm f(x[M,N], g[N/0]) -> y[M,N] { y = x * g } cols=8",
-         "spec: formula: line 1, column 20: the columns of a run expected: a whole number, or the name of one"},
+         "spec: formula: line 1, column 20: a whole number of columns above 0, or the name of one, expected, not '0'"},
         {"norm f(x[M,N]) -> y[M,N] { y = pow(x, x) } cols=8",
          "spec: formula: line 1, column 32: the exponent must be a number"},
         {"norm f(x[M,N]) -> y[M,N] { y = clamp(x, 0) } cols=8",
@@ -181,7 +183,7 @@ TEST_CASE("a formula that is wrong gets its place and what is allowed") {
          "spec: y=e8m0: e8m0 is for outputs [M,N/G] or [S,M,N/G]"},
     };
     for (const auto& [text, error] : wrongs) {
-        CAPTURE(text);
+        INFO(std::string(text));
         CHECK_MESSAGE(error_of(text).starts_with(error), error_of(text));
     }
 }

@@ -93,17 +93,19 @@ TEST_CASE("parentheses are printed where the tree needs them and nowhere else") 
 }
 
 TEST_CASE("parse errors name line, column and what was expected") {
-    CHECK(parse_error("") == "line 1, column 1: 'norm' expected");
-    CHECK(parse_error("norm cols=8 compute=f31\n") == "line 1, column 21: f32, bf16, f16, f64 or none expected");
+    CHECK(parse_error("") == "line 1, column 1: 'norm' expected, not the end");
+    CHECK(parse_error("norm cols=8 compute=f31\n") ==
+          "line 1, column 21: f32, bf16, f16, f64 or none expected, not 'f31'");
     CHECK(parse_error(with_body("  a = x - men\n")) == "line 3, column 11: unknown value 'men'");
     CHECK(parse_error(with_body("  a = row_mean(x, x)\n")) == "line 3, column 7: row_mean takes 1 operand");
     CHECK(parse_error(with_body("  a = row_men(x)\n")) == "line 3, column 7: unknown operation 'row_men'");
-    CHECK(parse_error(with_body("  a = (x - mean\n")) == "line 4, column 3: ')' expected");
+    CHECK(parse_error(with_body("  a = (x - mean\n")) == "line 4, column 3: + - * / ^ or ')' expected, not 'out'");
     CHECK(parse_error(with_body("  x = mean * 2\n")) == "line 3, column 3: 'x' is defined twice");
     CHECK(parse_error(with_body("  a = x\n")) == "line 3, column 3: an operation expected after '='");
-    CHECK(parse_error(with_body("  a = x - mean y\n")) == "line 3, column 16: end of line expected");
-    CHECK(parse_error(with_body("  a = x - \1\n")) == "line 3, column 11: a value expected");
-    CHECK(parse_error(with_body("  a = x - mean\n  out dx: f32[M,N] = \1\n")) == "line 4, column 22: a value expected");
+    CHECK(parse_error(with_body("  a = x - mean y\n")) == "line 3, column 16: the end of the line expected, not 'y'");
+    CHECK(parse_error(with_body("  a = x - \1\n")) == "line 3, column 11: a value expected, not '\\x01'");
+    CHECK(parse_error(with_body("  a = x - mean\n  out dx: f32[M,N] = \1\n")) ==
+          "line 4, column 22: a value expected, not '\\x01'");
     CHECK(parse_error(with_body("  a = row_mean(mean)\n")) ==
           "ir: value 3 'a' (row_mean): operand 0 is [M], must be [M,N]");
 }

@@ -145,7 +145,7 @@ def test_gradients_are_accumulated(axes):
 
 @pytest.mark.parametrize("text, message", [
     ("norm f(x[M,N]) -> y[M,N] { y = x * r }", "r is missing"),
-    ("norm f(x[M,N]) -> y[M,N] { y = (x * 2 }", r"line 1, column 39: '\)' expected"),
+    ("norm f(x[M,N]) -> y[M,N] { y = (x * 2 }", r"line 1, column 39: \+ - \* / \^ or '\)' expected, not '}'"),
     ("norm f(x[M,N]) -> y[M] { y = x * 2 }", r"the output 'y' is \[M,N\]; declared is \[M\]"),
     ("norm f(x[M,N], g[N]) -> y[N] { y = row_mean(g) }", r"row_mean of \[N\]; must be of \[M,N\]"),
     ("norm f(x[M,Q]) -> y[M,N] { y = x }", r"\[M,Q\] is none of the axes"),
