@@ -195,7 +195,7 @@ def norm_of(x, residual, weight, bias, norm, eps, weight_offset, forward_of=None
         return Norm.forward(x, residual, weight, bias, norm, eps, weight_offset, forward_of, accumulating, False)
     if forward_of is not None or not _has_kernel(x, residual, weight, bias):
         return _function().apply(x, residual, weight, bias, norm, eps, weight_offset, forward_of, accumulating, False)
-    if torch.is_grad_enabled():
+    if torch.is_grad_enabled() and any([t is not None and t.requires_grad for t in (x, residual, weight, bias)]):
         y, h, *_ = _function().apply(x, residual, weight, bias, norm, eps, weight_offset, None, accumulating, True)
     else:
         y, h, *_ = _by_kernel(x, residual, weight, bias, norm, eps, weight_offset, statistics=False)
