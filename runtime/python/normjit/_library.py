@@ -163,7 +163,7 @@ def check_finite(name: str, value: Any, least: float | None = None) -> None:
     except (TypeError, ValueError, RuntimeError):  # arrays raise the latter two
         fits = False
     if not fits:
-        raise InvalidArgument(f"{name}: {value!r}; must be finite" + ("" if least is None else f" and at least {least}"))
+        raise InvalidArgument(f"{name}: {value!r}; must be a finite number" + ("" if least is None else f" and at least {least}"))
 
 
 def tell_warnings() -> None:

@@ -280,12 +280,12 @@ def test_bad_input():
         with pytest.raises(normjit.InvalidArgument, match="^bias: JAX makes no array of it: "):
             layer_norm(jnp.ones((3, 4)), bias=wrong)
     for epsilon in (-1.0, float("nan"), float("inf"), None, "small"):
-        with pytest.raises(normjit.InvalidArgument, match=f"epsilon: {epsilon!r}; must be finite and at least 0"):
+        with pytest.raises(normjit.InvalidArgument, match=f"epsilon: {epsilon!r}; must be a finite number and at least 0"):
             layer_norm(jnp.ones((3, 4)), epsilon=epsilon)
     with pytest.raises(normjit.InvalidArgument, match=r"epsilon: Array\(\[1.\].*; must be a number"):
         layer_norm(jnp.ones((3, 4)), epsilon=jnp.ones(1))
     for offset in (float("nan"), None):
-        with pytest.raises(normjit.InvalidArgument, match=f"scale_offset: {offset}; must be finite"):
+        with pytest.raises(normjit.InvalidArgument, match=f"scale_offset: {offset}; must be a finite number"):
             rms_norm(jnp.ones((3, 4)), jnp.ones(4), scale_offset=offset)
 
 

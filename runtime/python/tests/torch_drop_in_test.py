@@ -126,7 +126,7 @@ def test_compiled_with_several_dimensions(ours, torchs):
     ({"normalized_shape": 0}, "normalized_shape: 0; must be"), ({"normalized_shape": (4, -1)}, "normalized_shape: (4, -1); must"),
     ({"normalized_shape": 4.0}, "normalized_shape: 4.0; must be"), ({"normalized_shape": "16"}, "normalized_shape: '16'; must"),
     ({"normalized_shape": None}, "normalized_shape: None; must be"),
-    ({"eps": -1.0}, "eps: -1.0; must be finite and at least 0"), ({"eps": "small"}, "eps: 'small'; must be finite"),
+    ({"eps": -1.0}, "eps: -1.0; must be a finite number and at least 0"), ({"eps": "small"}, "eps: 'small'; must be a finite number"),
     ({"dtype": torch.int32}, "dtype: torch.int32; allowed: None, torch.float32, torch.bfloat16, torch.float16, torch.float64"),
     ({"dtype": "f32"}, "dtype: 'f32'; allowed: None"),
     ({"device": "tpux"}, "device: 'tpux'; must be one of torch's: "), ({"device": 1.5}, "device: 1.5; must be one of torch's: "),
@@ -138,7 +138,7 @@ def test_bad_arguments(ours, torchs, named, message):
 
 
 @pytest.mark.parametrize("named, message", [
-    ({"weight_offset": float("nan")}, "weight_offset: nan; must be finite"),
+    ({"weight_offset": float("nan")}, "weight_offset: nan; must be a finite number"),
     ({"weight_offset": 1.0, "elementwise_affine": False}, "weight_offset: 1.0; must be 0 without a weight"),
 ])
 def test_bad_weight_offset(named, message):

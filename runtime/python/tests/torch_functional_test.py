@@ -226,13 +226,13 @@ def test_no_kernel_for_the_device():
     ({"weight": torch.tensor(1.0)}, "weight: its shape is ()"),
     ({"weight": torch.ones(8, dtype=torch.int64)}, "weight: its type is torch.int64; allowed: "),
     ({"residual": 1.0}, "residual: is float; must be a tensor"),
-    ({"eps": -1.0}, "eps: -1.0; must be finite and at least 0"),
-    ({"eps": None}, "eps: None; must be finite and at least 0"),
-    ({"eps": float("nan")}, "eps: nan; must be finite and at least 0"),
-    ({"eps": "small"}, "eps: 'small'; must be finite and at least 0"),
-    ({"eps": 10**400}, "eps: inf; must be finite and at least 0"),
-    ({"weight_offset": None}, "weight_offset: None; must be finite"),
-    ({"weight_offset": float("nan")}, "weight_offset: nan; must be finite"),
+    ({"eps": -1.0}, "eps: -1.0; must be a finite number and at least 0"),
+    ({"eps": None}, "eps: None; must be a finite number and at least 0"),
+    ({"eps": float("nan")}, "eps: nan; must be a finite number and at least 0"),
+    ({"eps": "small"}, "eps: 'small'; must be a finite number and at least 0"),
+    ({"eps": 10**400}, "eps: inf; must be a finite number and at least 0"),
+    ({"weight_offset": None}, "weight_offset: None; must be a finite number"),
+    ({"weight_offset": float("nan")}, "weight_offset: nan; must be a finite number"),
 ])
 @pytest.mark.parametrize("norm", [normjit.torch.layer_norm, normjit.torch.rms_norm])
 def test_bad_input(norm, named, message):
