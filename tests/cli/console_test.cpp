@@ -10,7 +10,10 @@ TEST_CASE("console: numbers have three digits and a unit") {
     CHECK(format_seconds(1.5e-7) == "150 ns");
     CHECK(format_seconds(3.1415e-5) == "31.4 us");
     CHECK(format_seconds(0.0025) == "2.50 ms");
-    CHECK(format_seconds(61) == "61.0 s");
+    CHECK(format_seconds(59) == "59.0 s");
+    CHECK(format_seconds(90) == "1.50 min");
+    CHECK(format_seconds(7200) == "2.00 h");
+    CHECK(format_seconds(86400 * 20) == "20.0 days");
     CHECK(format_seconds(-1) == "-");
     CHECK(format_bytes(96) == "96 bytes");
     CHECK(format_bytes(1536) == "1.50 KiB");

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <string_view>
+#include <utility>
 
 #include <fmt/core.h>
 #include <unistd.h>
@@ -42,12 +44,10 @@ void print_note(std::string_view message) { put(fmt::format("note: {}\n", one_li
 
 std::string format_seconds(double seconds) {
     if (seconds < 0) return "-";
-    struct Unit {
-        double seconds;
-        const char* name;
-    };
-    for (Unit unit : {Unit{1, "s"}, Unit{1e-3, "ms"}, Unit{1e-6, "us"}}) {
-        if (seconds >= unit.seconds) return three_digits(seconds / unit.seconds) + " " + unit.name;
+    constexpr std::pair<double, std::string_view> units[] = {{86400, "days"}, {3600, "h"},  {60, "min"},
+                                                             {1, "s"},        {1e-3, "ms"}, {1e-6, "us"}};
+    for (const auto& [size, name] : units) {
+        if (seconds >= size) return fmt::format("{} {}", three_digits(seconds / size), name);
     }
     return three_digits(seconds * 1e9) + " ns";
 }
