@@ -32,4 +32,13 @@ TEST_CASE("console: tables align and end lines without spaces") {
           "name  time  note\n"
           "a        1\n"
           "long   100  x\n");
+    const std::string formula(101, 'f');
+    table.add({formula, "20", "y"});
+    CHECK(table.text() ==
+          "name  time  note\n"
+          "a        1\n"
+          "long   100  x\n" +
+              formula +
+              "\n"
+              "        20  y\n");
 }

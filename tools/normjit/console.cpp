@@ -76,13 +76,18 @@ void Table::add(std::vector<std::string> cells) {
     lines_.push_back(std::move(cells));
 }
 
+constexpr size_t widest_name = 100;
+
 std::string Table::text() const {
-    std::vector<size_t> widths(right_.size(), 0);
-    for (const auto& line : lines_) {
-        for (size_t i = 0; i < line.size(); ++i) widths[i] = std::max(widths[i], line[i].size());
-    }
     std::string text;
-    for (const auto& line : lines_) {
+    auto lines = lines_;
+    std::vector<size_t> widths(right_.size(), 0);
+    for (const auto& line : lines) {
+        for (size_t i = line[0].size() > widest_name ? 1 : 0; i < line.size(); ++i)
+            widths[i] = std::max(widths[i], line[i].size());
+    }
+    for (auto& line : lines) {
+        if (line[0].size() > widest_name) text += std::exchange(line[0], "") + "\n";
         std::string row;
         for (size_t i = 0; i < line.size(); ++i) {
             if (i > 0) row += "  ";

@@ -23,7 +23,7 @@ std::string format_bytes(double bytes);
 std::string format_percent(double share);
 
 /// A table whose columns are as wide as their content, two spaces apart. A column is right-aligned if its title starts
-/// with '>'.
+/// with '>'. A first cell of more than 100 characters, such as a spec with a formula's text, has a line of its own.
 class Table {
   public:
     explicit Table(std::vector<std::string> titles);
