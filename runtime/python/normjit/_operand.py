@@ -62,6 +62,12 @@ def _is_instance(array, module, name):
     return kind is not None and isinstance(array, kind)
 
 
+@functools.lru_cache(maxsize=64)
+def _numpy_code(dtype):
+    """Returns a type as DLPack does. NumPy makes the type's name anew each time that it is asked for it."""
+    return NUMPY_CODES.get(dtype.name, (0, 0)) if dtype.isnative else (0, 0)
+
+
 class Operand:
     """An array, its DLTensor, and what keeps the DLTensor alive."""
 
@@ -91,7 +97,7 @@ class Operand:
         if _is_instance(array, "numpy.ma", "MaskedArray"):
             raise InvalidArgument(f"{self.name}: is a masked array, whose mask normjit would not see; give its data")
         data, self.read_only = array.__array_interface__["data"]
-        code, bits = NUMPY_CODES.get(array.dtype.name, (0, 0)) if array.dtype.isnative else (0, 0)
+        code, bits = _numpy_code(array.dtype)
         size = max(array.itemsize, 1)
         if any(stride % size for stride in array.strides):
             raise InvalidArgument(f"{self.name}: its strides are no multiples of its elements' size")
