@@ -5,7 +5,8 @@
 #           -DNORMJIT_PORTABLE=ON
 #   OUT     gets logs and JSON
 #   PART    tests, random, sanitizer, bench, peers (default: all of these); stress: threads, streams, two GPUs if there are
-#           two, failures, and 10,000 random problems
+#           two, failures, and 10,000 random problems; torch: the tests of formulas and norms in PyTorch, with normjit and
+#           pytest in PYTHONPATH
 # ROUNDS draws per random test (25: some 8 minutes, a kernel is compiled in a third of a second), PROCESSES at a time (14),
 # SEED of the first (1), FILTER a pattern of the tests, RANDOM_SECONDS after which a process is cut off, which is said;
 # CASES a pattern of those for the sanitizer, SHAPES to measure, SECONDS each.
@@ -53,6 +54,16 @@ random() {
     esac
   done
   cat "$out"/property.*.log | grep -E "replay:|ERROR:" -A 2 | cut -c 1-700 | head -60
+}
+
+torch() {
+  local name
+  for name in formula_plans formulas rowwise rowwise_operations rowwise_results gated eager; do
+    PYTHONPATH=$root/tools/lab:${PYTHONPATH:-} timeout -k 5 "${TORCH_SECONDS:-180}" python3 -m pytest -q --tb=short -p gpu_tensors \
+      -p no:cacheprovider "$root/runtime/python/tests/torch_${name}_test.py" >"$out/torch_$name.log" 2>&1
+    report "torch_$name" $?
+  done
+  grep -hE "^(FAILED|ERROR) " "$out"/torch_*.log
 }
 
 stress() {
