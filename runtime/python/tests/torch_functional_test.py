@@ -149,6 +149,15 @@ def test_residual(norm):
     assert torch.equal(x.grad, residual.grad)
 
 
+def test_the_sum_needs_a_gradient_only_if_a_term_does():
+    x, w, _, dy = case(6, 70)
+    for terms in ((x, dy), (dy, x), (x.detach(), dy)):
+        y, h = normjit.torch.rms_norm(terms[0], w, residual=terms[1])
+        assert y.requires_grad and h.requires_grad == (terms[0].requires_grad or terms[1].requires_grad)
+        (dw,) = torch.autograd.grad(y, w, dy)
+        assert_close(dw, reference((terms[0] + terms[1]).detach(), w, None, dy, norm="rmsnorm")[1])
+
+
 def test_sum_alone_or_norm_alone():
     x, w, _, dy = case(6, 70)
     residual = leaf(7, 6, 70)

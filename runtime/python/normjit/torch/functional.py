@@ -196,7 +196,7 @@ def norm_of(x, residual, weight, bias, norm, eps, weight_offset, forward_of=None
     if forward_of is not None or not _has_kernel(x, residual, weight, bias):
         return _function().apply(x, residual, weight, bias, norm, eps, weight_offset, forward_of, accumulating, False)
     if torch.is_grad_enabled() and any([t is not None and t.requires_grad for t in (x, residual, weight, bias)]):
-        y, h, *_ = _function().apply(x, residual, weight, bias, norm, eps, weight_offset, None, accumulating, True)
+        y, h, *_ = EagerNorm.apply(x, residual, weight, bias, norm, eps, weight_offset, None, accumulating, True)
     else:
         y, h, *_ = _by_kernel(x, residual, weight, bias, norm, eps, weight_offset, statistics=False)
     return y if residual is None else (y, h)
@@ -272,8 +272,6 @@ class Norm(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         _keep(ctx, inputs, output)
-        if inputs[-1]:  # by_kernel
-            ctx.mark_non_differentiable(*(t for t in output[2:] if t is not None))
 
     @staticmethod
     def backward(ctx, dy, dh=None, *_):
@@ -310,13 +308,13 @@ class EagerNorm(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, *inputs):
-        output = Norm.forward(*inputs)
-        if inputs[-1]:
-            _keep(ctx, inputs, output)
-            return output[:2]
-        output = tuple(map(no_view, output)) if isinstance(output, tuple) else no_view(output)
+        output, by_kernel = Norm.forward(*inputs), inputs[-1]
+        if not by_kernel:
+            output = tuple(map(no_view, output)) if isinstance(output, tuple) else no_view(output)
         _keep(ctx, inputs, output)
-        return output
+        if ctx.has_residual and not any(ctx.needs_input_grad[:2]):
+            ctx.mark_non_differentiable(output[1])
+        return output[:2] if by_kernel else output
 
     backward = Norm.backward
 
