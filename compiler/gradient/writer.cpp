@@ -108,13 +108,11 @@ Expr Writer::write_terms(const Sum& sum) {
 }
 
 Expr Writer::write_term(const Term& term) {
+    if (inverse_powers(term, true).powers.empty()) return multiply(term);
     Term elements, row{.coefficient = term.coefficient};
     for (const auto& [id, power] : term.powers) (is_of_row(id) ? row : elements).powers[id] = power;
-    if (factors(inverse_powers(term, true)) == 0) return multiply(term);
-    if (elements.powers.empty()) return divide(row);
-    if (!row.powers.empty()) return divide(elements) * divide(row);  // divisions per row, one product per element
-    elements.coefficient = term.coefficient;
-    return divide(elements);
+    if (elements.powers.empty() || row.powers.empty()) return divide(term);
+    return divide(elements) * divide(row);  // divisions per row, one product per element
 }
 
 /// Divides each factor by a divisor of its own, then multiplies: products of factors, and of divisors, may be out of range
@@ -135,7 +133,6 @@ Expr Writer::divide(const Term& term) {
             value = divisors == 1 ? value / expr(id) : value * inverse(id);
         }
     }
-    if (values.empty()) return builder_.constant(term.coefficient);
     Expr product = values.front();
     for (size_t i = 1; i < values.size(); ++i) product = product * values[i];
     return term.coefficient == 1 ? product : product * term.coefficient;
