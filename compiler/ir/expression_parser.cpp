@@ -23,10 +23,14 @@ Status ExpressionParser::error_at(const Token& token, std::string_view what) {
 }
 
 Status ExpressionParser::expected_at(const Token& found, std::string_view what) {
-    if (found.kind == Token::Kind::end) return error_at(found, fmt::format("{} expected, not the end", what));
-    if (found.kind == Token::Kind::newline)
-        return error_at(found, fmt::format("{} expected, not the end of the line", what));
-    return error_at(found, fmt::format("{} expected, not '{}'", what, text::shown(found.text)));
+    std::string is = fmt::format("'{}'", text::shown(found.text));
+    if (found.kind == Token::Kind::end) is = "the end";
+    if (found.kind == Token::Kind::newline) is = "the end of the line";
+    return error_at(found, fmt::format("{} expected, not {}", what, is));
+}
+
+Status ExpressionParser::operator_expected(std::string_view or_else) const {
+    return expected(fmt::format("+ - * / ^ or {}", or_else));
 }
 
 Status ExpressionParser::expect(char symbol) {
@@ -139,7 +143,7 @@ Expected<ValueId> ExpressionParser::negative(const Token& minus, ValueId operand
 Expected<ValueId> ExpressionParser::primary() {
     if (is_symbol('(')) {
         NORMJIT_TRY(const ValueId inner, nested());
-        if (!accept(')')) return expected("+ - * / ^ or ')'");
+        if (!accept(')')) return operator_expected("')'");
         return inner;
     }
     if (is_number()) {
@@ -162,7 +166,7 @@ Expected<ValueId> ExpressionParser::call(const Token& name) {
     } while (is_symbol(',') && operands.size() < count);
     if (is_symbol(',') || (is_symbol(')') && operands.size() < count))
         return error_at(name, fmt::format("{} takes {} operand{}", name.text, count, count == 1 ? "" : "s"));
-    if (!accept(')')) return expected(operands.size() < count ? "+ - * / ^ or ','" : "+ - * / ^ or ')'");
+    if (!accept(')')) return operator_expected(operands.size() < count ? "','" : "')'");
     return call(name, operands);
 }
 

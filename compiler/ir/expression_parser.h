@@ -37,6 +37,8 @@ class ExpressionParser {
     static Status expected_at(const Token& found, std::string_view what);
     Status error(std::string_view what) const { return error_at(lexer_.peek(), what); }
     Status expected(std::string_view what) const { return expected_at(lexer_.peek(), what); }
+    /// An error after an operand.
+    Status operator_expected(std::string_view or_else) const;
     Status expect(char symbol);
     Status expect_word(std::string_view word);
     Status end_of_line();

@@ -99,7 +99,7 @@ class FormulaParser final : SignatureParser {
         const bool is_taken = std::ranges::find(function_.values, name.text, &Value::name) != function_.values.end();
         if (value >= 0 && !is_taken && function_[value].name.empty()) function_[value].name = name.text;
         if (!at_end() && !is_kind(Token::Kind::newline) && !is_symbol(';'))
-            return expected("+ - * / ^ or the end of the statement");
+            return operator_expected("the end of the statement");
         skip_separators();
         return {};
     }

@@ -44,8 +44,8 @@ Status read_body(std::string_view formula, const ir::Signature& signature, doubl
     return status.ok() ? Status() : invalid_argument("formula: " + status.message());
 }
 
-/// Refuses a body that is wrong whatever the numbers and the columns are. A spec has the formula on one line, so only here can an error
-/// give a place in the text that somebody wrote.
+/// Refuses a body that is wrong whatever the numbers and the columns are. A spec has the formula on one line, so only
+/// here can an error give a place in the text that somebody wrote.
 Status check_body(std::string_view formula, const ir::Signature& signature) {
     Status status = read_body(formula, signature, 1, 4096);
     if (status.ok() || status.message() != read_body(formula, signature, 32, 256).message()) return {};
