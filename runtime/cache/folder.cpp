@@ -233,31 +233,28 @@ Status Folder::remove(const File& file) const {
     return failed(fmt::format("cache: {}: cannot be removed: {}", path_of(file), std::strerror(errno)));
 }
 
-void Folder::Cleaned::add(const File& file, const Status& removed) {
+void Folder::remove(const File& file, Cleaned& cleaned) const {
+    Status removed = remove(file);
     if (removed.ok()) {
-        files += 1;
-        bytes += file.bytes;
-    } else if (refused.ok()) {
-        refused = removed;
+        cleaned.files += 1;
+        cleaned.bytes += file.bytes;
+    } else if (cleaned.refused.ok() && has(file)) {
+        cleaned.refused = std::move(removed);
     }
 }
 
 Folder::Cleaned Folder::clean(int64_t bytes, std::string_view kept) const {
     Cleaned cleaned;
-    const auto take_away = [&](const File& file) {
-        const Status removed = remove(file);
-        if (removed.ok() || has(file)) cleaned.add(file, removed);
-    };
     const auto leftovers = list(OutputFile::temporary_end), all = files();
     if (!leftovers.ok() || !all.ok()) return cleaned;
     const int64_t before = now() - hour;
     for (const File& file : *leftovers) {
-        if (file.used < before) take_away(file);
+        if (file.used < before) remove(file, cleaned);
     }
     int64_t sum = 0;
     for (const File& file : *all) {
         sum += file.bytes;
-        if (sum > bytes && file.name != kept) take_away(file);
+        if (sum > bytes && file.name != kept) remove(file, cleaned);
     }
     return cleaned;
 }

@@ -41,7 +41,6 @@ class Folder {
         int64_t files = 0;
         int64_t bytes = 0;
         Status refused = {};  ///< why the first of the others remains
-        void add(const File& file, const Status& removed);
     };
 
     /// A relative path refers to the current directory at the time of this call.
@@ -67,6 +66,8 @@ class Folder {
     /// False once another process has removed the file.
     bool has(const File& file) const;
     Status remove(const File& file) const;
+    /// Counts the file if it was removed, and keeps the reason if it could not be; neither if another process removed it.
+    void remove(const File& file, Cleaned& cleaned) const;
 
     /// Removes the least recently used entries until the rest takes at most `bytes`, but never the one named `kept`.
     /// Also removes files that dead processes have left behind. Files with a time stamp in the future go first.

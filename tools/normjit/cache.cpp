@@ -177,7 +177,7 @@ Status collect_garbage(const CacheOptions& options) {
     NORMJIT_TRY(const auto files, cache.folder.files());
     Folder::Cleaned removed;
     for (const Folder::File& file : files) {
-        if (!cache.folder.read(file).ok() && cache.folder.has(file)) removed.add(file, cache.folder.remove(file));
+        if (!cache.folder.read(file).ok()) cache.folder.remove(file, removed);
     }
     const Folder::Cleaned cleaned = cache.folder.clean(cache.most_bytes);
     removed.files += cleaned.files;
