@@ -224,6 +224,11 @@ def current_stream(array):
     return 0
 
 
+def stream_of(tensor):
+    """Returns the handle of the stream that torch works on, None for a tensor of the CPU."""
+    return current_stream(tensor) if tensor.is_cuda else None
+
+
 def stream_handle(stream):
     """Returns a stream as a number, from a number, a torch or CuPy stream, or anything with the protocol of CUDA
     streams."""

@@ -43,11 +43,7 @@ def form_of(which: str, text: str, names: Sequence[str], tensors: Sequence[torch
     if not all([isinstance(value, (int, float)) for value in values]):
         return None
     return (which, text, *names, *[(t.shape, t.stride(), t.dtype, t.device) for t in tensors], *numbers, *values, *outputs,
-            dtype, _kernels.is_batch_invariant(), _stream_of(tensors))
-
-
-def _stream_of(tensors: Sequence[torch.Tensor]) -> int | None:
-    return _operand.current_stream(tensors[0]) if tensors and tensors[0].is_cuda else None
+            dtype, _kernels.is_batch_invariant(), _operand.stream_of(tensors[0]) if tensors else None)
 
 
 def find(form: Any) -> Plan | None:
@@ -70,7 +66,7 @@ def keep(form: Any, call: Any, tensors: Mapping[str, torch.Tensor], rows: Mappin
         return
     arguments = arrays.arguments_of(call.kernel, call.operands)
     workspace_bytes = call.kernel.workspace(arguments.rows, arguments.slices)
-    _plans[form] = Plan(call.kernel, arguments, workspace_bytes, _stream_of(list(tensors.values())),
+    _plans[form] = Plan(call.kernel, arguments, workspace_bytes, _operand.stream_of(next(iter(tensors.values()))),
                         tuple((numbers[name], place) for place, name in enumerate(tensors) if name in numbers),
                         tuple((numbers[name], each.shape, each.dtype) for name, each in results.items()))
 

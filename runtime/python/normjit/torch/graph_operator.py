@@ -132,8 +132,7 @@ class _Plan:
         if call.copied:
             tensors = [each.contiguous() if i in call.copied else each for i, each in enumerate(tensors)]
         numbered = zip((number for number, _ in self.operands), tensors)
-        stream = _operand.current_stream(tensors[0]) if tensors[0].is_cuda else None
-        arrays.launch_again(self.kernel, call.arguments, numbered, call.workspace, tensors[0], stream)
+        arrays.launch_again(self.kernel, call.arguments, numbered, call.workspace, tensors[0], _operand.stream_of(tensors[0]))
         return True
 
     def _call(self, tensors: Sequence[torch.Tensor], split: int) -> _Call:
