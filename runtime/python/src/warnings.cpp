@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "warnings.h"
 
+#include "system/fork_gate.h"
+
 #include "normjit/log.h"
 
 #include <deque>
 #include <mutex>
 #include <string>
-
-#include <pthread.h>
 
 namespace {
 
@@ -16,14 +16,11 @@ constexpr size_t most = 100;
 std::mutex mutex;
 std::deque<std::string>& waiting = *new std::deque<std::string>;  // threads may log until the process has ended
 
-/// Makes the lock again in a child of fork(), where it may be held by a thread that does not exist.
-[[maybe_unused]] const int forks_are_safe =
-    pthread_atfork([] { mutex.lock(); }, [] { mutex.unlock(); }, [] { mutex.unlock(); });
-
 }  // namespace
 
 void normjit_python_log(void*, int32_t level, const char* message) try {
     if (level != static_cast<int32_t>(normjit::LogLevel::warning)) return;
+    const normjit::ApiScope scope;
     const std::lock_guard lock(mutex);
     if (waiting.size() < most) waiting.emplace_back(message);
 } catch (...) {
@@ -31,6 +28,7 @@ void normjit_python_log(void*, int32_t level, const char* message) try {
 }
 
 int normjit_python_take_warning(char* buffer, size_t capacity) {
+    const normjit::ApiScope scope;
     const std::lock_guard lock(mutex);
     if (waiting.empty() || capacity == 0) return 0;
     buffer[waiting.front().copy(buffer, capacity - 1)] = '\0';
