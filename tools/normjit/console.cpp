@@ -76,20 +76,19 @@ void Table::add(std::vector<std::string> cells) {
     lines_.push_back(std::move(cells));
 }
 
-constexpr size_t widest_name = 100;
+bool has_long_name(const std::vector<std::string>& line) { return line[0].size() > 100; }
 
 std::string Table::text() const {
-    std::string text;
-    auto lines = lines_;
     std::vector<size_t> widths(right_.size(), 0);
-    for (const auto& line : lines) {
-        for (size_t i = line[0].size() > widest_name ? 1 : 0; i < line.size(); ++i)
+    for (const auto& line : lines_) {
+        for (size_t i = has_long_name(line) ? 1 : 0; i < line.size(); ++i)
             widths[i] = std::max(widths[i], line[i].size());
     }
-    for (auto& line : lines) {
-        if (line[0].size() > widest_name) text += std::exchange(line[0], "") + "\n";
+    std::string text;
+    for (const auto& line : lines_) {
         std::string row;
-        for (size_t i = 0; i < line.size(); ++i) {
+        if (has_long_name(line)) row = fmt::format("{}\n{:{}}", line[0], "", widths[0]);
+        for (size_t i = has_long_name(line) ? 1 : 0; i < line.size(); ++i) {
             if (i > 0) row += "  ";
             row += right_[i] ? fmt::format("{:>{}}", line[i], widths[i]) : fmt::format("{:<{}}", line[i], widths[i]);
         }
