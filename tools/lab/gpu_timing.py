@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Times replays of CUDA graphs that take turns, with a cold L2 cache, or many launches in one,
 and finds the fastest setting of torch.compile."""
+import contextlib
+import fcntl
 import functools
 import statistics
 import sys
@@ -18,6 +20,71 @@ INDUCTOR = {
                   "triton.mix_order_reduction_autotune_split_size": True},
 }
 flush = None
+
+
+class Turn:
+    """The right to use a GPU that several processes measure on: a lock on a file, which a process that ends loses. A
+    process may take it again while it has it. Without a file the GPU is this process's own."""
+
+    def __init__(self, path=None):
+        self.file, self.depth = path and open(path, "w"), 0
+
+    def _lock(self, operation):
+        if self.file:
+            fcntl.flock(self.file, operation)
+
+    def __enter__(self):
+        if self.depth == 0:
+            self._lock(fcntl.LOCK_EX)
+        self.depth += 1
+
+    def __exit__(self, *_):
+        self.depth -= 1
+        if self.depth == 0:
+            self._lock(fcntl.LOCK_UN)
+
+    @contextlib.contextmanager
+    def given_up(self):
+        """Leaves the GPU to the others."""
+        depth, self.depth = self.depth, 0
+        self._lock(fcntl.LOCK_UN)
+        try:
+            yield
+        finally:
+            if depth:
+                self._lock(fcntl.LOCK_EX)
+            self.depth = depth
+
+    def taken_by(self, module, name):
+        """Makes module.name(...) wait for the turn."""
+        function = getattr(module, name)
+
+        @functools.wraps(function)
+        def in_turn(*args, **kwargs):
+            with self:
+                return function(*args, **kwargs)
+
+        setattr(module, name, in_turn)
+
+
+turn = Turn()
+
+
+def share_gpu(path):
+    """Lets this process compile while others measure on its GPU: what is timed here and by the autotuners of peers is
+    timed while it holds a lock on the file."""
+    global turn
+    import triton
+    from torch._inductor.runtime.benchmarking import benchmarker
+
+    turn = Turn(path)
+    turn.taken_by(benchmarker, "benchmark_gpu")
+    turn.taken_by(triton.testing, "do_bench")
+
+
+def compiling():
+    """Returns a context in which a peer compiles: others may use the GPU."""
+    return turn.given_up()
 
 
 def known(options):
@@ -41,13 +108,14 @@ def seconds_of(runs, samples):
     if flush is None:
         flush = torch.empty(FLUSH_BYTES, dtype=torch.int8, device="cuda")
     events = [[[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in runs] for _ in range(samples)]
-    for turn in events:
-        for run, (first, last) in zip(runs, turn):
-            flush.zero_()
-            first.record()
-            run()
-            last.record()
-    torch.cuda.synchronize()
+    with turn:
+        for of_sample in events:
+            for run, (first, last) in zip(runs, of_sample):
+                flush.zero_()
+                first.record()
+                run()
+                last.record()
+        torch.cuda.synchronize()
     return [statistics.median(1e-3 * first.elapsed_time(last) for first, last in of_run) for of_run in zip(*events)]
 
 
@@ -56,8 +124,9 @@ def captured(run):
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
-        for _ in range(2):
-            run()
+        with compiling():
+            run()  # the first call compiles
+        run()
     torch.cuda.current_stream().wait_stream(side)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()

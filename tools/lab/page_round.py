@@ -4,9 +4,9 @@
 
     PYTHONPATH=build/python python3 tools/lab/page_round.py --json results/h200_page.json [--seconds 540]
 
-A GPU measures one problem at a time: all peers of gpu_peers.py, or of formula_peers.py, in turns in one process. If the
-time does not suffice, run it again with the same file: what it holds is kept, and only what is missing is measured. All
-must come from one day and one build; the file names both."""
+A problem is measured by one process: all peers of gpu_peers.py, or of formula_peers.py, in turns. Several processes share
+a GPU: one measures, the others compile meanwhile. If the time does not suffice, run it again with the same file: what it
+holds is kept, and only what is missing is measured. All must come from one day and one build; the file names both."""
 import argparse
 import datetime
 import importlib.metadata
@@ -15,6 +15,7 @@ import multiprocessing
 import os
 import pathlib
 import sys
+import tempfile
 import time
 
 HERE = pathlib.Path(__file__).parent
@@ -57,32 +58,38 @@ def jobs_of(document):
     return order, [job for job in jobs if job[1] not in done]
 
 
-def work(gpu, pipe):
+def work(gpu, lock, pipe):
     """Measures what arrives, on one GPU, and sends the results back. A peer that breaks the GPU's context ends it."""
     os.environ["CUDA_VISIBLE_DEVICES"] = str(gpu)  # before anything opens the driver
     import formula_peers
     import gpu_peers
+    import gpu_timing
+    import torch
 
     peers = gpu_peers.importable(gpu_peers.PEERS)
+    gpu_timing.share_gpu(lock)
     while True:
         kind, problem = pipe.recv()
-        if kind == "results":
-            pipe.send(gpu_peers.measure_spec(problem, peers, 0.2))
-        else:
-            pipe.send(formula_peers.measure(formula_peers.Problem(problem, "cuda"), formula_peers.PEERS, "cuda", 0.3))
+        with gpu_timing.turn:
+            if kind == "results":
+                results = gpu_peers.measure_spec(problem, peers, 0.2)
+            else:
+                results = formula_peers.measure(formula_peers.Problem(problem, "cuda"), formula_peers.PEERS, "cuda", 0.3)
+            torch.cuda.empty_cache()  # for the others
+        pipe.send(results)
 
 
 class Worker:
-    """A process with a GPU of its own, and the problem that it measures."""
+    """A process that measures on a GPU when it holds the lock, and its problem."""
 
-    def __init__(self, gpu):
-        self.gpu, self.job = gpu, None
+    def __init__(self, gpu, lock):
+        self.gpu, self.lock, self.job = gpu, lock, None
         self.start()
 
     def start(self):
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=work, args=(self.gpu, theirs), daemon=True)
+        self.process = context.Process(target=work, args=(self.gpu, self.lock, theirs), daemon=True)
         self.process.start()
 
     def give(self, job):
@@ -109,6 +116,7 @@ def main():
     parser.add_argument("--json", required=True, type=pathlib.Path, help="the file to write, or to go on with")
     parser.add_argument("--seconds", type=float, default=3600, help="after which no new problem is begun [%(default)s]")
     parser.add_argument("--gpus", default="all", help="numbers, separated by commas [%(default)s]")
+    parser.add_argument("--processes", type=int, default=3, help="that share a GPU [%(default)s]")
     options = parser.parse_args()
     now = facts()
     gpus = range(now.pop("gpus")) if options.gpus == "all" else list(map(int, options.gpus.split(",")))
@@ -117,7 +125,8 @@ def main():
         if document[name] != value:
             parser.error(f"{options.json}: {name} is {document[name]}; now it is {value}: a file is of one build, card and day")
     (order, jobs), begun = jobs_of(document), time.monotonic()
-    workers = [Worker(gpu) for gpu in gpus]
+    folder = tempfile.TemporaryDirectory()
+    workers = [Worker(gpu, f"{folder.name}/gpu{gpu}") for _ in range(options.processes) for gpu in gpus]
     while jobs or any(worker.job for worker in workers):
         for worker in workers:
             if worker.job is None and jobs:
