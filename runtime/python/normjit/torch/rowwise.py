@@ -5,9 +5,11 @@ from __future__ import annotations
 import collections
 import functools
 import inspect
+import itertools
 import random
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -26,6 +28,8 @@ SCALES = tuple(sign * size for size in (1.0, 0.1, 10.0, 100.0, 1000.0) for sign 
 MANY_ROWS = 1 << 20
 _lock = threading.Lock()  # torch traces in one thread at a time
 _thread = threading.local()  # its attribute `traces` is true in a thread that traces a function
+_numbers = itertools.count()
+_functions: weakref.WeakValueDictionary[str, _Rowwise] = weakref.WeakValueDictionary()  # by key
 
 
 def rowwise(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
@@ -56,6 +60,8 @@ class _Rowwise:
     def __init__(self, function: Callable[..., Any]) -> None:
         functools.update_wrapper(self, function)
         self.__wrapped__ = function
+        self._key = str(next(_numbers))  # a constant for torch.compile, as a number or an object is not in each of its versions
+        _functions[self._key] = self
         try:
             parameters = inspect.signature(function).parameters.values()
         except ValueError:  # such as torch.sigmoid
@@ -100,7 +106,7 @@ class _Rowwise:
             raise InvalidArgument(f"{first_name}: has no dimensions; the last must be that of a row")
         kinds = tuple((name, _axes(name, value, first_name, first), value.dtype, value.dim()) for name, value in given.items())
         others = tuple((name, _constant(value)) for name, value in bound.items() if name not in given)
-        dtype, kind, inputs, text = _plan(self, kinds, others, _constant(first.shape[-1])).split(" ", 3)
+        dtype, kind, inputs, text = _plan(self._key, kinds, others, _constant(first.shape[-1])).split(" ", 3)
         tensors = list(given.values())
         used = {name: tensors[int(name.rpartition("_")[2])] for name in inputs.split(",")}
         result: torch.Tensor = call(text, used, getattr(torch, dtype))
@@ -140,14 +146,15 @@ def _axes(name: str, tensor: torch.Tensor, first_name: str, first: torch.Tensor)
                           f"{(first.shape[-1],)} or {(*first.shape[:-1], 1)}")
 
 
-def _plan(of: _Rowwise, kinds: Any, others: Any, cols: int) -> str:
+def _plan(key: str, kinds: Any, others: Any, cols: int) -> str:
     """Returns the type of the result, whether it is a matrix, a column, [..., 1], or has a number for each row, [...], the
     inputs, and the formula of a function for arguments of these kinds."""
+    function = _functions[key].__wrapped__
     try:
         hash(others)
     except TypeError as error:
-        raise InvalidArgument(f"{_shown(of.__wrapped__)}: {error}: arguments that are not tensors must be hashable constants") from None
-    return _traced(of.__wrapped__, kinds, others, _told_apart([value for _, value in others]), cols)
+        raise InvalidArgument(f"{_shown(function)}: {error}: arguments that are not tensors must be hashable constants") from None
+    return _traced(function, kinds, others, _told_apart([value for _, value in others]), cols)
 
 
 def _told_apart(value: Any) -> Any:
