@@ -20,9 +20,11 @@ def layer_norm(x, w, b, normalized=1):
     return functional.layer_norm(x, x.shape[-normalized:], w, b)
 
 
-def leaf(seed, *shape, dtype=torch.float32, device="cpu"):
+def leaf(seed, *shape, dtype=torch.float32, device=None):
+    """Returns random numbers that are the same on all devices, on torch's default one if none is given."""
     generator = torch.Generator().manual_seed(seed)
-    return torch.randn(shape, generator=generator, dtype=torch.float64).to(device, dtype).requires_grad_()
+    made = torch.randn(shape, generator=generator, dtype=torch.float64)
+    return made.to(device or torch.get_default_device(), dtype).requires_grad_()
 
 
 def case(*shape, dtype=torch.float32, weight_dtype=None, normalized=1, device="cpu"):
