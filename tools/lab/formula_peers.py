@@ -31,16 +31,24 @@ import time
 import gpu_timing
 import normjit
 import torch
-from gpu_problem import DTYPES
+from gpu_problem import DTYPES, specs_of
 from torch.nn import functional
 
 EPS = 1e-5
 TYPES = {"f32": torch.float32, **DTYPES}
 FOLDER = pathlib.Path(__file__).resolve().parents[2] / "templates/norms"
-GPU_CASES = [f"{form}{case}:bf16" for case in ("gated_rmsnorm:1048576x128", "gated_rmsnorm:8192x4096",
-             "rmsnorm_of_gated:8192x4096", "qk_norm_rope:16x16384x128", "softmax:16384x4096", "l2norm:262144x128",
-             "qk_norm_rope_interleaved:16x16384x128", "dynamic_tanh:16384x4096", "groupnorm:32x32x40960/4096") for form in ("", "forward:")]
-GPU_CASES += [f"forward:rmsnorm_blocks:{shape}:bf16" for shape in ("8192x4096", "32768x7168")]
+
+
+def case_of(spec):
+    """Returns the case that a spec is, without the types of weights."""
+    norm, *words = spec.split()
+    keys = dict(word.split("=") for word in words)
+    form = "forward:" if keys.get("pass") == "forward" else ""
+    run = f"/{keys['R']}" if "R" in keys else ""
+    return f"{form}{norm}:" + "x".join(keys[axis] for axis in ("slices", "rows", "cols") if axis in keys) + f"{run}:{keys['x']}"
+
+
+GPU_CASES = [case_of(spec) for spec in specs_of(pathlib.Path(__file__).with_name("page_formulas.txt"))]
 PEERS = ("normjit", "recompute", "torch", "compile", "compile-best", "fla")
 CPU_CASES = [f"{form}{case}" for case in ("gated_rmsnorm:8192x4096:bf16", "gated_rmsnorm:8192x4096:f32",
              "gated_rmsnorm:512x4096:f32", "rmsnorm_silu:8192x4096:bf16", "rmsnorm_silu:8192x4096:f32",

@@ -31,7 +31,7 @@ import time
 
 import torch
 
-from gpu_problem import EPS, Problem
+from gpu_problem import EPS, Problem, specs_of
 from gpu_timing import captured, compiling, fastest_setting, known, seconds_of
 
 
@@ -302,12 +302,6 @@ def importable(names):
             continue
         there.append(name)
     return there
-
-
-def specs_of(path):
-    """Returns the lines of a shapes file without comments."""
-    with open(path) as file:
-        return [spec for line in file if (spec := line.split("#")[0].strip())]
 
 
 def main():

@@ -8,6 +8,12 @@ KEYS = {"pass", "rows", "cols", "x", "gamma", "residual", "dresidual", "slices",
 CHECKED_ROWS = 64
 
 
+def specs_of(path):
+    """Returns the lines of a shapes file without comments."""
+    with open(path) as file:
+        return [spec for line in file if (spec := line.split("#")[0].strip())]
+
+
 class Problem:
     """The filled tensors of one line of a shapes file. Matrices are [rows, cols], or [slices, rows, cols] with a gamma and
     beta of [slices, cols]."""

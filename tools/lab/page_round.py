@@ -49,10 +49,10 @@ def problem_of(result):
 def jobs_of(document):
     """Returns all problems in order, and what is still to be measured: pairs of the list that it belongs to and a problem."""
     import formula_peers
-    import gpu_peers
+    import gpu_problem
 
     done = {problem_of(each) for each in document["results"] + document["formulas"]}
-    jobs = [("results", spec) for spec in gpu_peers.specs_of(HERE / "page_shapes.txt")]
+    jobs = [("results", spec) for spec in gpu_problem.specs_of(HERE / "page_shapes.txt")]
     jobs += [("formulas", case) for case in formula_peers.GPU_CASES]
     order = [job[1] for job in jobs]
     return order, [job for job in jobs if job[1] not in done]
