@@ -7,7 +7,7 @@ import torch
 def _on_gpu(make):
     def made(*shape, generator=None, **options):
         if generator is None:
-            return make(*shape, **options)
+            return make(*shape, **{"device": "cuda", **options})
         return make(*shape, generator=generator, **{**options, "device": generator.device}).cuda()
 
     return made
