@@ -29,6 +29,14 @@ Schedule heuristic(const Spec& of, const Target& target, const PointSet& points,
 
 Schedule heuristic(const Spec& spec, const Target& target) { return heuristic(spec, target, usual_points(target)); }
 
+Schedule for_open_rows(const Schedule& schedule, const Spec& spec, const Spec& open, const Target& target) {
+    Schedule opened = schedule;
+    const auto* const cuda = std::get_if<CudaSchedule>(&schedule.device);
+    if (cuda != nullptr && schedule.row_groups == schedule::cuda_row_groups(kernel_spec(spec), target, *cuda))
+        opened.row_groups = schedule::cuda_row_groups(kernel_spec(open), target, *cuda);
+    return opened;
+}
+
 Status usability(const Spec& spec, const Schedule& schedule, const Target& target, const PointSet& points) {
     NORMJIT_RETURN_IF_ERROR(legality(spec, schedule, target));
     if (!spec.invariant || sum_rows_alike(schedule, heuristic(spec, target, points))) return {};

@@ -184,7 +184,13 @@ Expected<EngineOptions> to_cpp(const normjit_engine_options& from) {
 }
 
 Expected<PrepareOptions> to_cpp(const normjit_prepare_options& from) {
-    PrepareOptions options{.on_miss = OnMiss::sync, .stream = from.stream};
+    PrepareOptions options{.on_miss = OnMiss::sync,
+                           .stream = from.stream,
+                           .expected_rows = from.expected_rows,
+                           .expected_slices = from.expected_slices};
+    for (const auto& [name, count] :
+         {std::pair("expected_rows", from.expected_rows), std::pair("expected_slices", from.expected_slices)})
+        if (count < 0) return invalid_argument(fmt::format("prepare options: {}: {}; must be at least 0", name, count));
     NORMJIT_RETURN_IF_ERROR(read_enum("prepare options: on_miss", from.on_miss, all_on_miss, options.on_miss));
     return options;
 }

@@ -11,10 +11,12 @@
 
 namespace normjit::cache {
 
-/// Without a schedule, the engine chooses one.
+/// Without a schedule, the engine chooses one, for about as many rows and slices as are expected.
 struct Request {
+    static constexpr int64_t unknown = 0, any = -1;
     Spec spec;
     std::optional<Schedule> schedule;
+    Batch expected = {unknown, unknown};  ///< where the spec leaves them open; any: whatever others expected
     bool operator==(const Request&) const = default;
 };
 
@@ -31,6 +33,8 @@ struct RequestHash {
         for (const Tensor tensor : all_tensors)
             types = types << 3 ^ types >> 61 ^ (spec.has(tensor) ? 1 + static_cast<uint64_t>(spec.dtype(tensor)) : 0);
         state = (state ^ types) * golden_ratio;
+        state = (state ^ static_cast<uint64_t>(request.expected.rows)) * golden_ratio;
+        state = (state ^ static_cast<uint64_t>(request.expected.slices)) * golden_ratio;
         return state ^ state >> 32 ^ (request.schedule ? hash(*request.schedule) : 0);
     }
 };

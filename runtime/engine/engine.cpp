@@ -13,6 +13,8 @@
 #include "normjit/serialise.h"
 #include "normjit/space.h"
 
+#include <algorithm>
+#include <bit>
 #include <chrono>
 
 #include <fmt/format.h>
@@ -43,17 +45,54 @@ Engine::Impl::Loaded Engine::Impl::load(const Artifact& artifact) const {
     return device_->load(artifact);
 }
 
+namespace {
+
+/// Returns the nearest of 1, 2, 3, 4, 6, 8, 12, 16 and so on, so that similar numbers have one kernel.
+int64_t rounded(int64_t count) {
+    constexpr double half_step = 1.224745, step_and_half = 1.732051;  // the geometric means of 1, 1.5 and 2
+    if (count < 4) return std::max(count, Request::unknown);
+    const auto floor = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(count)));
+    const double beyond = static_cast<double>(count) / static_cast<double>(floor);
+    return beyond < half_step ? floor : beyond < step_and_half ? floor + floor / 2 : 2 * floor;
+}
+
+Request request_of(const Spec& spec, const PrepareOptions& options) {
+    Request request{spec, {}};
+    if (spec.invariant) return request;
+    if (!spec.rows) request.expected.rows = rounded(options.expected_rows);
+    if (!spec.slices) request.expected.slices = rounded(options.expected_slices);
+    return request;
+}
+
+/// Returns the spec with the expected rows and slices, as far as it could have them.
+Spec expected_spec(const Request& request) {
+    Spec spec = request.spec;
+    const auto& [rows, slices] = request.expected;
+    if (rows > 0) spec.rows = rows;
+    if (slices > 0) spec.slices = slices;
+    return validate(spec).ok() ? spec : request.spec;
+}
+
+Request for_any_rows(const Spec& spec) { return {spec, {}, {Request::any, Request::any}}; }
+
+}  // namespace
+
 Expected<Kernel> Engine::Impl::prepare(const Request& request, const PrepareOptions& options) {
     if (const LoadedKernel ready = kernels_.find(request)) return Kernel(ready, allocator_);
     const ApiScope scope;
     const DefaultSettings settings;  // a host may have unmasked floating-point exceptions, even the one for inexact
                                      // results; threads of the engine inherit that
     NORMJIT_RETURN_IF_ERROR(validate(request.spec));
-    if (!request.schedule) advisor_.note(request.spec);
-    if (options.on_miss == OnMiss::error) {
-        return unavailable(fmt::format("prepare: there is no kernel ready for '{}'", to_text(request.spec)));
+    if (!request.schedule) advisor_.note(expected_spec(request));
+    const Status may_make =
+        options.on_miss == OnMiss::error
+            ? unavailable(fmt::format("prepare: there is no kernel ready for '{}'", to_text(request.spec)))
+            : device_->check_free(options.stream);
+    if (!may_make.ok()) {
+        const LoadedKernel other = request.schedule ? nullptr : kernels_.find(for_any_rows(request.spec));
+        if (other == nullptr) return may_make;
+        return Kernel(other, allocator_);
     }
-    NORMJIT_RETURN_IF_ERROR(device_->check_free(options.stream));
     if (options.on_miss == OnMiss::background) return obtain_in_background(request);
     const nvtx::Range range("prepare", request.spec);
     NORMJIT_TRY(const LoadedKernel kernel, options.on_miss == OnMiss::load ? obtain_kept(request) : obtain(request));
@@ -66,22 +105,34 @@ Engine::Impl::Loaded Engine::Impl::obtain(const Request& request) {
         if (LoadedKernel ready = kernels_.find(each)) return ready;
         const DefaultSettings settings;
         NORMJIT_TRY(LoadedKernel kernel,
-                    each.schedule ? load_or_compile(each.spec, *each.schedule) : choose_and_obtain(each.spec));
-        kernels_.add(each, kernel);
+                    each.schedule ? load_or_compile(each.spec, *each.schedule) : choose_and_obtain(each));
+        add(each, kernel);
         return kernel;
     });
 }
 
-Engine::Impl::Loaded Engine::Impl::choose_and_obtain(const Spec& spec) {
-    const ChosenSchedule chosen = advisor_.choose(spec);
+void Engine::Impl::add(const Request& request, const LoadedKernel& kernel) {
+    kernels_.add(request, kernel);
+    if (!request.schedule) kernels_.add(for_any_rows(request.spec), kernel);
+}
+
+/// Returns the schedule of the request's kernel, which takes any rows that the spec leaves open, from one for those that
+/// are expected.
+Schedule Engine::Impl::opened(const Request& request, const Schedule& schedule) const {
+    return for_open_rows(schedule, expected_spec(request), request.spec, device_->target());
+}
+
+Engine::Impl::Loaded Engine::Impl::choose_and_obtain(const Request& request) {
+    const Spec expected = expected_spec(request);
+    const ChosenSchedule chosen = advisor_.choose(expected);
     const bool is_known = chosen.tier == TuningTier::exact || chosen.tier == TuningTier::nearest_rows;
     const TunePolicy policy = is_known ? TunePolicy::off : tune_policy_;
-    const Schedule schedule = policy == TunePolicy::on_miss ? tune(spec, chosen.schedule) : chosen.schedule;
-    NORMJIT_TRY(LoadedKernel kernel, obtain({spec, schedule}));
-    remember_choice(spec, schedule);
+    const Schedule schedule = policy == TunePolicy::on_miss ? tune(expected, chosen.schedule) : chosen.schedule;
+    NORMJIT_TRY(LoadedKernel kernel, obtain({request.spec, opened(request, schedule)}));
+    remember_choice(expected, schedule);
     if (policy == TunePolicy::background) {
         const std::lock_guard lock(background_mutex_);
-        worker_.add([this, spec, schedule] { tune_in_background(spec, schedule); });
+        worker_.add([this, request, schedule] { tune_in_background(request, schedule); });
     }
     return kernel;
 }
@@ -90,11 +141,12 @@ Engine::Impl::Loaded Engine::Impl::choose_and_obtain(const Spec& spec) {
 Engine::Impl::Loaded Engine::Impl::obtain_kept(const Request& request) {
     return flights_of_kept_.run(request, [this](const Request& each) -> Loaded {
         if (LoadedKernel ready = kernels_.find(each)) return ready;
-        const Schedule schedule = each.schedule ? *each.schedule : advisor_.choose(each.spec).schedule;
+        const Spec expected = expected_spec(each);
+        const Schedule schedule = each.schedule ? *each.schedule : advisor_.choose(expected).schedule;
         NORMJIT_TRY(LoadedKernel kernel,
-                    each.schedule ? load_kept(each.spec, schedule) : obtain_kept({each.spec, schedule}));
-        if (!each.schedule) remember_choice(each.spec, schedule);
-        kernels_.add(each, kernel);
+                    each.schedule ? load_kept(each.spec, schedule) : obtain_kept({each.spec, opened(each, schedule)}));
+        if (!each.schedule) remember_choice(expected, schedule);
+        add(each, kernel);
         return kernel;
     });
 }
@@ -156,14 +208,15 @@ Schedule Engine::Impl::tune(const Spec& spec, const Schedule& start) const {
     return result->schedule;
 }
 
-void Engine::Impl::tune_in_background(const Spec& spec, const Schedule& start) {
+void Engine::Impl::tune_in_background(const Request& request, const Schedule& start) {
     const ApiScope scope;
     const auto work = [&]() -> Status {
-        const Schedule schedule = tune(spec, start);
+        const Spec expected = expected_spec(request);
+        const Schedule schedule = tune(expected, start);
         if (schedule == start) return {};
-        NORMJIT_TRY(const LoadedKernel kernel, obtain({spec, schedule}));
-        remember_choice(spec, schedule);
-        kernels_.replace({spec, {}}, kernel);
+        NORMJIT_TRY(const LoadedKernel kernel, obtain({request.spec, opened(request, schedule)}));
+        remember_choice(expected, schedule);
+        kernels_.replace(request, kernel);
         return {};
     };
     Status status;
@@ -271,7 +324,7 @@ int Engine::threads() const { return impl_->device().threads(); }
 std::string Engine::whose_threads() const { return impl_->device().whose_threads(); }
 
 Expected<Kernel> Engine::prepare(const Spec& spec, const PrepareOptions& options) const {
-    return impl_->prepare({spec, {}}, options);
+    return impl_->prepare(request_of(spec, options), options);
 }
 
 Expected<Kernel> Engine::prepare(const Spec& spec, const Schedule& schedule, const PrepareOptions& options) const {

@@ -45,14 +45,16 @@ class Engine::Impl {
   private:
     using Loaded = Expected<cache::LoadedKernel>;
     Loaded obtain(const cache::Request& request);
-    Loaded choose_and_obtain(const Spec& spec);
+    void add(const cache::Request& request, const cache::LoadedKernel& kernel);
+    Schedule opened(const cache::Request& request, const Schedule& schedule) const;
+    Loaded choose_and_obtain(const cache::Request& request);
     Loaded obtain_kept(const cache::Request& request);
     Loaded load_kept(const Spec& spec, const Schedule& schedule);
     Loaded load_or_compile(const Spec& spec, const Schedule& schedule);
     Loaded compile_and_load(const Spec& spec, const Schedule& schedule) const;
 
     Schedule tune(const Spec& spec, const Schedule& start) const;
-    void tune_in_background(const Spec& spec, const Schedule& start);
+    void tune_in_background(const cache::Request& request, const Schedule& start);
     void remember_choice(const Spec& spec, const Schedule& schedule);
 
     /// Holds `pending` while the kernel is being made; if that failed, the error, until it is reported.

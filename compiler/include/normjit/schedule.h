@@ -102,6 +102,10 @@ Status usability(const Spec& spec, const Schedule& schedule, const Target& targe
 /// specs with `invariant` that differ in rows only, all schedules sum rows alike.
 Schedule heuristic(const Spec& spec, const Target& target);
 
+/// Returns a schedule for `open`, which leaves rows or slices to the launch, from one for `spec`, the same problem with
+/// numbers: row groups that the rows limited become as many as the device runs at once.
+Schedule for_open_rows(const Schedule& schedule, const Spec& spec, const Spec& open, const Target& target);
+
 /// Explains that schedule to people: returns the lines of the tables of measurements, or the properties of the problem,
 /// that decided.
 std::vector<std::string> heuristic_reasons(const Spec& spec, const Target& target);

@@ -22,6 +22,10 @@ inline constexpr OnMiss all_on_miss[] = {OnMiss::sync, OnMiss::background, OnMis
 struct PrepareOptions {
     OnMiss on_miss = OnMiss::sync;
     void* stream = nullptr;  ///< used only on a miss: see Engine::load()
+    /// M and S of the launches to come, where the spec leaves them open; 0: unknown, and the schedule is for many rows. A
+    /// kernel takes any number of rows, but is fastest for about as many as it was prepared for. Numbers that differ by
+    /// less than a fifth mostly share a kernel. Without effect on specs with `invariant`, and with a schedule.
+    int64_t expected_rows = 0, expected_slices = 0;
 };
 
 class Device;
@@ -65,6 +69,9 @@ class Engine {
     /// engine keeps kernels within its limits; whoever launches one on a stream or in a graph must hold it until that
     /// work is done. Threads that ask for the same kernel at once wait for one of them to make it. A known spec takes
     /// well under 1 us.
+    ///
+    /// Where it would have to be made while a stream is capturing, and with OnMiss::error, a kernel of the spec that was
+    /// prepared for another number of rows serves.
     ///
     /// With OnMiss::background, an error in making the kernel is returned once; asking again starts another attempt.
     Expected<Kernel> prepare(const Spec& spec, const PrepareOptions& options = {}) const;

@@ -107,6 +107,8 @@ class PrepareOptions(_Sized):
         ("on_miss", ctypes.c_int32),
         ("schedule", ctypes.c_char_p),
         ("stream", ctypes.c_void_p),
+        ("expected_rows", ctypes.c_int64),
+        ("expected_slices", ctypes.c_int64),
     ]
 
 
@@ -201,10 +203,12 @@ class Engine(_Handle):
 class Kernel(_Handle):
     destroy = "normjit_kernel_destroy"
 
-    def __init__(self, engine: Engine, spec: Spec, stream: int | None) -> None:
+    def __init__(self, engine: Engine, spec: Spec, stream: int | None, rows: int, slices: int = 1) -> None:
+        """Makes a kernel that takes any numbers of rows and slices where the spec leaves them open, and is fastest for
+        about these."""
         super().__init__()
-        check(library.normjit_prepare(engine.pointer, ctypes.byref(spec), ctypes.byref(PrepareOptions(stream=stream)),
-                                      ctypes.byref(self.pointer)))
+        options = PrepareOptions(stream=stream, expected_rows=rows, expected_slices=max(slices, 0))
+        check(library.normjit_prepare(engine.pointer, ctypes.byref(spec), ctypes.byref(options), ctypes.byref(self.pointer)))
         tell_warnings()
 
     def workspace(self, rows: int, slices: int) -> int:

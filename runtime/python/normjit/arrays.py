@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections.abc
 import ctypes
 import functools
+import math
 import mmap
 import threading
 
@@ -281,7 +282,7 @@ def _check_output(operand, x):
 
 
 @functools.lru_cache(maxsize=512)
-def _kernel(device, problem, cols, dtypes, recompute, stream):
+def _kernel(device, problem, rows, cols, dtypes, recompute, stream):
     spec = _library.Spec(
         norm=NORMS.index(problem.norm), rows=-1, cols=cols, stats=recompute, eps=problem.eps,
         gamma_offset=problem.gamma_offset, rounding=ROUNDINGS.index(problem.rounding), invariant=problem.invariant,
@@ -289,7 +290,7 @@ def _kernel(device, problem, cols, dtypes, recompute, stream):
     )
     spec.dtypes = (ctypes.c_int32 * ROOM_FOR_TENSORS)(*dtypes)
     spec.accumulate = sum(1 << TENSORS.index(name) for name in problem.accumulate)
-    return _library.Kernel(_library.engine(device), spec, stream)
+    return _library.Kernel(_library.engine(device), spec, stream, rows)
 
 
 def _launch(problem, operands, stream):
@@ -301,7 +302,7 @@ def _launch(problem, operands, stream):
     problem = problem._replace(eps=problem.eps if recompute else 0.0,
                                gamma_offset=problem.gamma_offset if "gamma" in operands else 0.0,
                                invariant=problem.invariant and (problem.forward or "dx" in operands))
-    kernel = _kernel(x.device, problem, x.shape[-1], tuple(dtypes), recompute, stream)
+    kernel = _kernel(x.device, problem, math.prod(x.shape[:-1]), x.shape[-1], tuple(dtypes), recompute, stream)
     launch(kernel, {TENSORS.index(name): operand for name, operand in operands.items()}, x.array, stream)
 
 

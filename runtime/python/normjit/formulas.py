@@ -236,7 +236,8 @@ class Formula:
         if self._has_slices:
             words.append(f"slices={like.shape[0]}")
         words += [f"{name}={float(value)!r}" for name, value in sorted(numbers.items())]
-        kernel, places = _kernel(like.device, " ".join(words), stream)
+        text, rows = " ".join(words), math.prod(like.shape[1 if self._has_slices else 0:-1])
+        kernel, places = _kernel(like.device, text, rows, stream), _places(text)
         return kernel, {places[name]: operand for name, operand in operands.items() if name in places}
 
 
@@ -290,17 +291,23 @@ def _unpickled(name: str, outputs: tuple[str, ...], *arrays: Array) -> Any:
     return _results(name, outputs)(*arrays)
 
 
+_spec = functools.lru_cache(maxsize=512)(_library.parse_spec)
+
+
 @functools.lru_cache(maxsize=512)
-def _kernel(device: str, text: str, stream: int | None) -> tuple[_library.Kernel, dict[str, int]]:
-    """Returns a kernel and the numbers of its tensors by name."""
-    spec = _library.parse_spec(text)
-    kernel = _library.Kernel(_library.engine(device), spec, stream)
-    places = {}
+def _kernel(device: str, text: str, rows: int, stream: int | None) -> _library.Kernel:
+    return _library.Kernel(_library.engine(device), _spec(text), stream, rows)
+
+
+@functools.lru_cache(maxsize=512)
+def _places(text: str) -> dict[str, int]:
+    """Returns the numbers of a spec's tensors by name."""
+    spec, places = _spec(text), {}
     for name in re.findall(r"(\w+)=(?:%s)\b" % "|".join(DTYPES), text.rpartition("}")[2]):
         number = ctypes.c_int32()
         _library.check(library.normjit_spec_tensor(ctypes.byref(spec), name.encode(), ctypes.byref(number)))
         places[name] = number.value
-    return kernel, places
+    return places
 
 
 def _find_run(operand: Any, tensor: Any, like: Any, numbers: dict[str, float]) -> None:

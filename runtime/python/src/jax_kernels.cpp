@@ -26,9 +26,9 @@ normjit_engine* make_engine(const std::string& device) {
 /// Protects the kernels; a kernel does not move once it exists.
 std::shared_mutex lock;
 std::map<std::string, normjit_engine*> engines;
-std::map<std::string, Kernel> kernels;  ///< by "<device> <spec>"
+std::map<std::string, Kernel> kernels;  ///< by "<device> <rows> <spec>"
 
-Kernel make(const std::string& device, const std::string& spec, void* stream) {
+Kernel make(const std::string& device, const std::string& spec, int64_t rows, void* stream) {
     normjit_engine*& engine = engines[device];
     if (engine == nullptr) engine = make_engine(device);
     Kernel made;
@@ -37,21 +37,24 @@ Kernel make(const std::string& device, const std::string& spec, void* stream) {
     normjit_prepare_options options{};
     options.size = sizeof options;
     options.stream = stream;
+    options.expected_rows = rows;
+    options.expected_slices = 1;  // rows counts those of all slices
     check(normjit_prepare(engine, &made.spec, &options, &made.kernel));
     return made;
 }
 
 }  // namespace
 
-const Kernel& kernel_of(const std::string& device, const std::string& spec, void* stream) {
-    const std::string key = device + " " + spec;
+const Kernel& kernel_of(const std::string& device, const std::string& spec, int64_t rows, void* stream) {
+    const int64_t expected = device == "cpu" ? 0 : rows;  // an exported function may have any number of rows on a CPU
+    const std::string key = device + " " + std::to_string(expected) + " " + spec;
     {
         const std::shared_lock reading(lock);
         if (const auto known = kernels.find(key); known != kernels.end()) return known->second;
     }
     const std::unique_lock writing(lock);
     if (const auto known = kernels.find(key); known != kernels.end()) return known->second;
-    return kernels.emplace(key, make(device, spec, stream)).first->second;
+    return kernels.emplace(key, make(device, spec, expected, stream)).first->second;
 }
 
 }  // namespace normjit::jax

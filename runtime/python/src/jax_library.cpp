@@ -157,10 +157,19 @@ class Taker {
     int64_t rows_ = 0, slices_ = 0;
 };
 
+/// Returns the rows of all slices of x, the first input; 0 if it has no columns.
+int64_t rows_of(const CallFrame& call) {
+    if (call.arguments.count == 0) return 0;
+    const Buffer& x = *call.arguments.buffers[0];
+    int64_t rows = x.rank > 1 ? 1 : 0;
+    for (int64_t i = 0; i + 1 < x.rank; ++i) rows *= x.dims[i];
+    return rows;
+}
+
 void execute(const CallFrame& call, const Where& where) {
     const LentPool pool(call);
     const std::string spec = spec_of(call);
-    const Kernel& kernel = kernel_of(where.device, spec, where.stream);
+    const Kernel& kernel = kernel_of(where.device, spec, rows_of(call), where.stream);
     normjit_arguments arguments{};
     arguments.size = sizeof arguments;
     Taker taker(kernel.spec, arguments);
@@ -237,7 +246,8 @@ const char* normjit_jax_last_error(void) { return normjit::jax::last_error.c_str
 int normjit_jax_prepare(const char* device, const char* spec, int64_t rows, int64_t* workspace) {
     using namespace normjit::jax;
     try {
-        check(normjit_kernel_workspace_bytes(kernel_of(device, spec, nullptr).kernel, rows, 0, nullptr, workspace));
+        check(
+            normjit_kernel_workspace_bytes(kernel_of(device, spec, rows, nullptr).kernel, rows, 0, nullptr, workspace));
         return 0;
     } catch (const std::exception& error) {
         last_error = error.what();

@@ -70,52 +70,46 @@ struct DestroyKernel {
     void operator()(normjit_kernel* kernel) const { normjit_kernel_destroy(kernel); }
 };
 
+/// A kernel, and what it was prepared for.
 struct KnownKernel {
     const normjit_engine* engine = nullptr;
     normjit_spec spec{};
-    std::unique_ptr<normjit_kernel, DestroyKernel> kernel;
-    int64_t rows = -1;  ///< the rows for which workspace_bytes is known; -1: none
+    int64_t rows = 0, slices = 0;
     int64_t workspace_bytes = 0;
+    std::unique_ptr<normjit_kernel, DestroyKernel> kernel;
 
-    int64_t workspace_for(int64_t all_rows) {
-        if (rows == all_rows) return workspace_bytes;
-        check_normjit(normjit_kernel_workspace_bytes(kernel.get(), all_rows, 0, nullptr, &workspace_bytes));
-        rows = all_rows;
-        return workspace_bytes;
+    bool is_for(const normjit_engine* on, const Operands& operands) const {
+        return engine == on && rows == operands.arguments.rows && slices == operands.arguments.slices &&
+               python::is_same(spec, operands.spec);
     }
 };
 
-/// The kernels that this thread launched last. They save asking the engine, which shows in torch's smallest calls.
-class RecentKernels {
-  public:
-    KnownKernel* find(const normjit_engine* engine, const normjit_spec& spec) {
-        for (KnownKernel& entry : entries_) {
-            if (entry.engine == engine && python::is_same(entry.spec, spec)) return &entry;
-        }
-        return nullptr;
-    }
-
-    KnownKernel* add(const normjit_engine* engine, const normjit_spec& spec, normjit_kernel* kernel) {
-        KnownKernel& oldest = entries_[next_++ % entries_.size()];
-        oldest = {engine, spec, std::unique_ptr<normjit_kernel, DestroyKernel>(kernel)};
-        return &oldest;
-    }
-
-  private:
-    std::array<KnownKernel, 8> entries_;
-    size_t next_ = 0;
-};
-
-KnownKernel& prepare(const normjit_spec& spec, const CurrentDevice& device) {
-    thread_local RecentKernels recent;
-    normjit_engine* const its = engine(device.cuda_index);
-    if (KnownKernel* known = recent.find(its, spec)) return *known;
+KnownKernel made(normjit_engine* engine, const Operands& operands, void* stream) {
+    const normjit_arguments& arguments = operands.arguments;
+    KnownKernel made = {engine, operands.spec, arguments.rows, arguments.slices, 0, nullptr};
     normjit_prepare_options options{};
     options.size = sizeof options;
-    options.stream = device.stream;
-    normjit_kernel* prepared = nullptr;
-    check_normjit(normjit_prepare(its, &spec, &options, &prepared));
-    return *recent.add(its, spec, prepared);
+    options.stream = stream;
+    options.expected_rows = arguments.rows;
+    options.expected_slices = std::max<int64_t>(arguments.slices, 0);
+    normjit_kernel* kernel = nullptr;
+    check_normjit(normjit_prepare(engine, &operands.spec, &options, &kernel));
+    made.kernel.reset(kernel);
+    check_normjit(normjit_kernel_workspace_bytes(kernel, arguments.rows * std::max<int64_t>(arguments.slices, 1), 0,
+                                                 nullptr, &made.workspace_bytes));
+    return made;
+}
+
+/// Returns the kernel, which it finds without the engine if this thread launched it lately: that shows in torch's
+/// smallest calls.
+const KnownKernel& prepare(const Operands& operands, const CurrentDevice& device) {
+    thread_local std::array<KnownKernel, 8> recent;
+    thread_local size_t next = 0;
+    normjit_engine* const its = engine(device.cuda_index);
+    for (const KnownKernel& each : recent)
+        if (each.is_for(its, operands)) return each;
+    KnownKernel& oldest = recent[next++ % recent.size()];
+    return oldest = made(its, operands, device.stream);
 }
 
 std::atomic<bool> keeps_bits{false};
@@ -132,9 +126,9 @@ void keep_bits(bool on) { keeps_bits = on; }
 void launch(Operands& operands, Device on) {
     operands.spec.invariant = keeps_bits.load(std::memory_order_relaxed) && writes_rows(operands.spec) ? 1 : 0;
     const CurrentDevice device(on);
-    KnownKernel& kernel = prepare(operands.spec, device);
+    const KnownKernel& kernel = prepare(operands, device);
     normjit_arguments& arguments = operands.arguments;
-    arguments.workspace_bytes = kernel.workspace_for(arguments.rows * std::max<int64_t>(arguments.slices, 1));
+    arguments.workspace_bytes = kernel.workspace_bytes;
     const Workspace workspace(arguments.workspace_bytes, device.cuda_index >= 0);
     arguments.workspace = workspace.memory;
     arguments.stream = device.stream;

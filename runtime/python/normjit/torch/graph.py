@@ -299,7 +299,8 @@ def _makeable(region: Region, seed: Node) -> tuple[Region, graph_formula.Written
     make a kernel, and its formula."""
     def made(part: Region) -> tuple[Region, graph_formula.Written]:
         part, by = graph_formula.fitted(part)
-        graph_operator.make(by.spec, part.frame.device)
+        slices = max(hint(part.frame.slices) or 1, 1)
+        graph_operator.make(by.spec, part.frame.device, (hint(part.frame.rows) or 0) // slices, slices)
         return part, by
 
     try:

@@ -102,21 +102,21 @@ def _cols(spec: str) -> int:
 
 
 class _Plan:
-    """A kernel, and where its tensors go."""
+    """The kernels of a spec, and where their tensors go."""
 
     def __init__(self, spec: str, device: str) -> None:
-        parsed = _library.parse_spec(spec)
-        self.device, self.cols = torch.device(device), _cols(spec)
-        stream = torch.cuda.current_stream(self.device).cuda_stream if self.device.type == "cuda" else None
-        self.kernel = _library.Kernel(_library.engine(device), parsed, stream)
+        self.spec, self.device, self.cols = _library.parse_spec(spec), torch.device(device), _cols(spec)
         self.matrix = "S,M,N" if "[S" in spec else "M,N"
         self.operands: list[tuple[int, str]] = []
         self.calls: dict[Any, _Call] = {}
         for name, axes in re.findall(r"(\w+)\[([SMN,]+)\]", spec.partition("{")[0]):
             number = ctypes.c_int32()
-            _library.check(library.normjit_spec_tensor(ctypes.byref(parsed), name.encode(),
-                                                       ctypes.byref(number)))
+            _library.check(library.normjit_spec_tensor(ctypes.byref(self.spec), name.encode(), ctypes.byref(number)))
             self.operands.append((number.value, axes))
+
+    def kernel_for(self, rows: int, slices: int) -> _library.Kernel:
+        stream = torch.cuda.current_stream(self.device).cuda_stream if self.device.type == "cuda" else None
+        return _library.Kernel(_library.engine(str(self.device)), self.spec, stream, rows, slices)
 
     def launch(self, tensors: Sequence[torch.Tensor], split: int) -> bool:
         """Launches the kernel; returns False if there are no rows."""
@@ -127,12 +127,12 @@ class _Plan:
             if len(self.calls) == MOST_CALLS:
                 self.calls.clear()
             self.calls[key] = call
-        if call.workspace is None:
+        if call.kernel is None:
             return False
         if call.copied:
             tensors = [each.contiguous() if i in call.copied else each for i, each in enumerate(tensors)]
         numbered = zip((number for number, _ in self.operands), tensors)
-        arrays.launch_again(self.kernel, call.arguments, numbered, call.workspace, tensors[0], _operand.stream_of(tensors[0]))
+        arrays.launch_again(call.kernel, call.arguments, numbered, call.workspace, tensors[0], _operand.stream_of(tensors[0]))
         return True
 
     def _call(self, tensors: Sequence[torch.Tensor], split: int) -> _Call:
@@ -156,17 +156,19 @@ class _Plan:
                 arguments.slices = math.prod(tensor.shape[:first])
                 arguments.rows = math.prod(tensor.shape[first:-1])
         if arguments.rows == 0 or (split and arguments.slices == 0):
-            return _Call(b"", (), None)
-        return _Call(bytes(arguments), tuple(copied), self.kernel.workspace(arguments.rows, arguments.slices))
+            return _Call(None, b"", (), 0)
+        kernel = self.kernel_for(arguments.rows, arguments.slices)
+        return _Call(kernel, bytes(arguments), tuple(copied), kernel.workspace(arguments.rows, arguments.slices))
 
 
 class _Call(NamedTuple):
-    """The arguments of a launch without the addresses, the numbers of the tensors that must be copied, and the size of
-    the workspace; None: there are no rows."""
+    """The kernel of a launch, None if there are no rows, its arguments without the addresses, the numbers of the tensors
+    that must be copied, and the size of the workspace."""
 
+    kernel: _library.Kernel | None
     arguments: bytes
     copied: tuple[int, ...]
-    workspace: int | None
+    workspace: int
 
 
 def _strides(tensor: torch.Tensor, axes: str, split: int) -> tuple[int, int] | None:
@@ -186,9 +188,10 @@ def _plan(spec: str, device: str) -> _Plan:
     return _Plan(spec, device)
 
 
-def make(spec: str, device: torch.device) -> None:
-    """Makes the kernel of a spec now. Raises normjit.Error if normjit cannot serve it."""
-    _plan(spec, str(device))
+def make(spec: str, device: torch.device, rows: int, slices: int) -> None:
+    """Makes the kernel of a spec now, for about as many rows and slices; 0: unknown. Raises normjit.Error if normjit
+    cannot serve it."""
+    _plan(spec, str(device)).kernel_for(rows, slices)
 
 
 def collapsed(sizes: Sequence[int], strides: Sequence[int], cols: int,
