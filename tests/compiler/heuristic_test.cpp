@@ -123,4 +123,18 @@ TEST_CASE("results of functions are kept for the last sweep where the stack hold
     CHECK_FALSE(caches("rmsnorm cols=1024 rows=2048 x=bf16"));
 }
 
+TEST_CASE("a schedule for some rows serves all") {
+    const Target target = *parse_target("sm_90 sms=132 shared=232448 l2=62914560");
+    for (const char* text : {"layernorm rows=7 cols=4096 x=bf16", "rmsnorm rows=100000 cols=256 x=f16",
+                             "rmsnorm slices=4 rows=2 cols=128 x=bf16 per_slice=gamma"}) {
+        const Spec spec = *parse_spec(text);
+        Spec open = spec;
+        open.rows.reset();
+        const Schedule found = heuristic(spec, target), opened = for_open_rows(found, spec, open, target);
+        CHECK(opened.device == found.device);
+        CHECK(opened.row_groups >= std::max<int64_t>(found.row_groups, 66));
+        CHECK(legality(open, opened, target).ok());
+    }
+}
+
 }  // namespace normjit::schedule

@@ -135,6 +135,56 @@ TEST_CASE("a kernel that is not ready can be refused") {
     CHECK(f.engine.prepare(spec(9), {.on_miss = OnMiss::error}).ok());
 }
 
+TEST_CASE("a kernel is for about as many rows as are expected") {
+    Fixture f;
+    const Spec open = *parse_spec("layernorm cols=1024 x=bf16");
+    const auto with_rows = [&](int64_t rows) {
+        Spec spec = open;
+        spec.rows = rows;
+        return heuristic(spec, f.engine.target());
+    };
+    const auto one = f.engine.prepare(open, {.expected_rows = 1}), three = f.engine.prepare(open, {.expected_rows = 3}),
+               many = f.engine.prepare(open);
+    REQUIRE((one.ok() && three.ok() && many.ok()));
+    CHECK(one->artifact().spec == open);  // it takes any number
+    CHECK(one->artifact().schedule == with_rows(1));
+    CHECK(three->artifact().schedule == with_rows(3));
+    CHECK(one->artifact().schedule != three->artifact().schedule);
+    CHECK(many->artifact().schedule == heuristic(open, f.engine.target()));
+
+    const int loads = f.device->loads;
+    const auto some = f.engine.prepare(open, {.expected_rows = 4000}),
+               others = f.engine.prepare(open, {.expected_rows = 4500});
+    CHECK(&some->artifact() == &others->artifact());
+    CHECK(some->artifact().schedule == with_rows(4096));
+    CHECK(f.engine.prepare(open, {.expected_rows = INT64_MAX}).ok());  // no spec can have so many
+    CHECK(f.device->loads <= loads + 1);                               // equal schedules, one kernel
+
+    Spec fixed = open, invariant = open;
+    fixed.rows = 5, invariant.invariant = true;
+    CHECK(f.engine.prepare(fixed, {.expected_rows = 1})->artifact().schedule == with_rows(5));
+    CHECK(f.engine.prepare(invariant, {.expected_rows = 1})->artifact().schedule ==
+          heuristic(invariant, f.engine.target()));
+}
+
+TEST_CASE("a kernel for other rows serves where none can be made") {
+    Fixture f;
+    const Spec open = *parse_spec("layernorm cols=1024 x=bf16");
+    f.device->capturing = true;
+    CHECK(f.engine.prepare(open, {.expected_rows = 100}).status().code() == Code::failed);
+    f.device->capturing = false;
+    const auto one = f.engine.prepare(open, {.expected_rows = 1});
+    f.device->capturing = true;
+    const auto other = f.engine.prepare(open, {.expected_rows = 100});
+    REQUIRE(other.ok());
+    CHECK(&other->artifact() == &one->artifact());
+    CHECK(f.engine.prepare(open, {.on_miss = OnMiss::error, .expected_rows = 100}).ok());
+    CHECK_FALSE(f.engine.prepare(open, *parse_schedule("cpu row_groups=3 strip=1"), {.expected_rows = 100}).ok());
+    f.device->capturing = false;
+    const auto hundred = f.engine.prepare(open, {.expected_rows = 100});
+    CHECK(&hundred->artifact() != &one->artifact());
+}
+
 TEST_CASE("a kernel that is not ready can be made in the background") {
     Fixture f;
     const PrepareOptions background{.on_miss = OnMiss::background};

@@ -198,10 +198,11 @@ NORMJIT_API normjit_status normjit_plan_digest(const normjit_engine* engine, uin
 /* ---- kernels: compiles and loads, with the engine's memory and the cache */
 typedef struct normjit_prepare_options {
     size_t size;
-    int32_t on_miss;                        /* normjit_on_miss: OnMiss */
-    const char* schedule;                   /* NULL: the engine's choice */
-    void* stream;                           /* a CUstream that must not be capturing */
-    int64_t expected_rows, expected_slices; /* of the launches to come, if the spec leaves them open; 0: unknown */
+    int32_t on_miss;       /* normjit_on_miss: OnMiss */
+    const char* schedule;  /* NULL: the engine's choice */
+    void* stream;          /* a CUstream that must not be capturing */
+    int64_t expected_rows; /* M and S of the launches to come, where the spec leaves them open: PrepareOptions */
+    int64_t expected_slices;
 } normjit_prepare_options;
 
 /* `options` may be NULL. A spec's text is read at each call, even if the kernel is known: keep the kernel. */
