@@ -150,7 +150,14 @@ class FormulaReader {
         return first_ ? Status() : invalid_argument("spec: formula: it has no input [M,N], [M] or [N]");
     }
 
-    /// Returns the names that out= or save= lists; nothing without the key.
+    Status refuse(std::string_view key, std::string_view word, std::span<const std::string_view> allowed) const {
+        const auto is_its = [&](const auto& input) { return is_missing(input) && word == gradient_name(input.name); };
+        const auto its = std::ranges::find_if(source_.signature.tensors, is_its);
+        if (its == source_.signature.tensors.end()) return fields_.not_one_of(key, word, allowed);
+        return fields_.error(key, fmt::format("{0} needs {1}: add {1}=f32", word, its->name));
+    }
+
+    /// Returns the names that out=, save= or accumulate= lists; nothing without the key.
     Expected<std::optional<std::set<std::string>>> names(std::string_view key, const std::set<std::string>& allowed) {
         const auto given = fields_.find(key);
         if (!given) return std::optional<std::set<std::string>>();
@@ -158,9 +165,7 @@ class FormulaReader {
         const std::vector<std::string_view> words(allowed.begin(), allowed.end());
         if (given != left_out || allowed.contains(std::string(left_out))) {
             for (const std::string_view word : text::split(*given, ',')) {
-                if (!allowed.contains(std::string(word)))
-                    return fields_.error(key, fmt::format("'{}' is not one of {}; join several by commas",
-                                                          text::shown(word), text::join(words)));
+                if (!allowed.contains(std::string(word))) return refuse(key, word, words);
                 if (!found.emplace(word).second) return fields_.error(key, fmt::format("{} comes twice", word));
             }
         }
@@ -297,6 +302,8 @@ class FormulaReader {
             const Axes& axes = spec_.tensors[tensor]->axes;
             if (axes.is_columns() && !axes.has_runs()) allowed.emplace(spec_.name(tensor));
         }
+        if (allowed.empty() && fields_.find("accumulate").value_or(left_out) != left_out)
+            return fields_.error("accumulate", "only outputs [N], sums over the rows, can be added to; there are none");
         NORMJIT_TRY(const auto given, names("accumulate", allowed));
         for (const std::string& name : given.value_or(std::set<std::string>()))
             spec_.tensors[*spec_.find(name)]->accumulate = true;

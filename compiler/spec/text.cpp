@@ -137,10 +137,7 @@ Status read_list(const text::Fields& fields, std::string_view key, Named& named,
     if (!given) return {};
     for (const std::string_view word : text::split(*given, ',')) {
         const auto tensor = parse_tensor(word);
-        if (!tensor || !is_allowed(*tensor)) {
-            return fields.error(key, fmt::format("'{}' is not one of {}; join several by commas", text::shown(word),
-                                                 text::join(names_of(is_allowed))));
-        }
+        if (!tensor || !is_allowed(*tensor)) return fields.not_one_of(key, word, names_of(is_allowed));
         if (named[*tensor]) return fields.error(key, fmt::format("{} comes twice", word));
         named[*tensor] = true;
     }

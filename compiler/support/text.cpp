@@ -217,6 +217,10 @@ Status Fields::not_one_of(std::string_view key, std::span<const std::string_view
     return error(key, fmt::format("allowed: {}{}", join(words), guess));
 }
 
+Status Fields::not_one_of(std::string_view key, std::string_view word, std::span<const std::string_view> words) const {
+    return error(key, fmt::format("'{}' is not one of {}; join several by commas", shown(word), join(words)));
+}
+
 Status Fields::read(std::string_view key, int64_t& value, int64_t least, int64_t most) const {
     const auto given = find(key);
     if (!given) return {};

@@ -65,6 +65,8 @@ class Fields {
     Status error(std::string_view key, std::string_view reason) const;
     /// Returns error() with "allowed: a b c" and a guess at what was meant.
     Status not_one_of(std::string_view key, std::span<const std::string_view> words) const;
+    /// The same for one word of a list.
+    Status not_one_of(std::string_view key, std::string_view word, std::span<const std::string_view> words) const;
 
     /// Each read leaves `value` unchanged if the key is missing.
     Status read(std::string_view key, int64_t& value, int64_t least, int64_t most) const;
