@@ -59,6 +59,24 @@ quiet cmake -S "$source/tests/embed/downstream" -B found -DCMAKE_PREFIX_PATH="$p
 quiet cmake --build found
 run_tests found
 
+echo "== a project in C alone"
+mkdir c_alone
+cat > c_alone/CMakeLists.txt << 'EOF'
+cmake_minimum_required(VERSION 3.10)
+project(c_alone LANGUAGES C)
+find_package(normjit REQUIRED)
+enable_testing()
+foreach(library shared static normjit)
+  add_executable(${library} ${SOURCE})
+  target_link_libraries(${library} PRIVATE normjit::${library} m)
+  add_test(NAME ${library} COMMAND ${library})
+  set_tests_properties(${library} PROPERTIES SKIP_RETURN_CODE 3)
+endforeach()
+EOF
+quiet cmake -S c_alone -B c_alone/build -DCMAKE_PREFIX_PATH="$prefix" -DSOURCE="$source/tests/embed/example.c"
+quiet cmake --build c_alone/build
+run_tests c_alone/build
+
 echo "== the program of README.md, by its lines of CMake"
 block() { # language: the README's block of it
     sed -n "/^\`\`\`$1\$/,/^\`\`\`\$/p" "$source/README.md" | sed '/^```/d'
