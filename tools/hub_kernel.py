@@ -8,6 +8,11 @@ kernelize() then puts its layers into models:
     with kernels.use_kernel_mapping({"RMSNorm": {"cuda": layer}}):
         model = kernels.kernelize(model, mode=kernels.Mode.TRAINING)
 
+For a model on a CPU the key is "cpu". kernelize() finds the norms by names that transformers gives their classes, but
+only beside a version of `kernels` that it knows. Beside others it changes nothing and says nothing; name them yourself:
+
+    kernels.replace_kernel_forward_from_hub(LlamaRMSNorm, "RMSNorm")
+
 The folder is self-contained, also as a repository of the hub: it has a copy of the package, which is used if no normjit
 is installed. The layers are those of normjit/torch/hub.py. The copy's libraries are for one kind of machine."""
 import argparse

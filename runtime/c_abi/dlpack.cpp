@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -222,8 +223,10 @@ Status set_dlpack(const Artifact& artifact, normjit_arguments& arguments, Tensor
     if (has_no_elements(from)) from.strides = nullptr;
     const auto dtype = dtype_of(from.dtype);
     if (!dtype) {
-        return error(name, "type code {} of {} bits and {} lanes; allowed: f32, bf16, f16, f64", from.dtype.code,
-                     from.dtype.bits, from.dtype.lanes);
+        std::vector<std::string_view> names;
+        for (const DType each : all_dtypes) names.push_back(normjit::name(each));
+        return error(name, "type code {} of {} bits and {} lanes; allowed: {}", from.dtype.code, from.dtype.bits,
+                     from.dtype.lanes, fmt::join(names, ", "));
     }
     if (!is_reachable(from.device.type, artifact.target.isa)) {
         return error(name, "is on a device of type {}; the kernel runs on a {}", from.device.type,

@@ -5,8 +5,8 @@
  * differences.
  *
  * Functions that can fail return a normjit_status, and normjit_last_error() gives the reason in words. Nothing throws.
- * Structs start with their size: normjit_arguments a = {.size = sizeof a}. Fields that are zero take their defaults.
- * Several threads may use a handle at once. Destroying NULL does nothing. */
+ * Structs start with their size: normjit_arguments a = {.size = sizeof a}. Fields that are zero take their defaults,
+ * except in a normjit_spec. Several threads may use a handle at once. Destroying NULL does nothing. */
 #ifndef NORMJIT_NORMJIT_H
 #define NORMJIT_NORMJIT_H
 
@@ -101,7 +101,8 @@ NORMJIT_API const char* normjit_tensor_name(int32_t tensor);
 /* Texts and bytes are written to the caller's buffer. *bytes receives their size, including the zero at the end of a
  * text. With a null buffer nothing is written; a buffer that is too small is an error. */
 
-/* ---- the problem: spec.h */
+/* ---- the problem: spec.h. A zero means zero in a normjit_spec: eps is 0, and every type is f32, also of tensors that
+ * the pass does not have, which is refused. normjit_spec_parse() fills one with the defaults of a text. */
 typedef struct normjit_spec {
     size_t size;
     int32_t norm;   /* normjit_norm */
