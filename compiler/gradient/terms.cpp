@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <utility>
 
 namespace normjit::gradient {
 
@@ -60,7 +61,10 @@ void Sum::add(const Term& term) {
 
 Sum Sum::operator*(const Term& factor) const {
     Sum product;
-    for (const Term& term : terms_) product.add(term * factor);
+    for (const Term& term : terms_) {  // different terms stay different, so none is merged
+        Term scaled = term * factor;
+        if (scaled.coefficient != 0) product.terms_.push_back(std::move(scaled));
+    }
     return product;
 }
 

@@ -69,6 +69,7 @@ ValueId Writer::common_factor(const Sum& sum) const {
     ValueId best = ir::no_value;
     std::tuple<int, bool, bool> best_rank{1, true, true};
     for (const auto& [id, count] : counts) {
+        if (count < 2) continue;
         const bool rest_is_written =
             static_cast<size_t>(count) == sum.size() && find(sum * of_value(id, -1)) != nullptr;
         const std::tuple rank{count, rest_is_written, is_of_row(id)};
