@@ -70,7 +70,13 @@ def _norm(norm, x, scale, bias, epsilon, scale_offset):
             raise InvalidArgument(f"{name}: its type is {array.dtype.name}; allowed: {', '.join(DTYPES)}")
         if name != "x" and array.shape != x.shape[-1:]:
             raise InvalidArgument(f"{name}: its shape is {array.shape}; must be {x.shape[-1:]}")
-    return _differentiable(x, scale, bias, norm, number("epsilon", epsilon, 0), number("scale_offset", scale_offset))
+    return _differentiable(x, scale, bias, norm, _number("epsilon", epsilon, 0), _number("scale_offset", scale_offset))
+
+
+def _number(name, given, least=None):
+    if isinstance(given, jax.core.Tracer):
+        raise InvalidArgument(f"{name}: is a tracer of JAX's; must be a known number, as jit's static_argnames leaves it")
+    return number(name, given, least)
 
 
 def _array(name, given):

@@ -284,6 +284,10 @@ def test_bad_input():
             layer_norm(jnp.ones((3, 4)), epsilon=epsilon)
     with pytest.raises(normjit.InvalidArgument, match=r"epsilon: Array\(\[1.\].*; must be a number"):
         layer_norm(jnp.ones((3, 4)), epsilon=jnp.ones(1))
+    with pytest.raises(normjit.InvalidArgument, match="epsilon: is a tracer of JAX's; must be a known number"):
+        jax.jit(lambda x, epsilon: layer_norm(x, epsilon=epsilon))(jnp.ones((3, 4)), 1e-5)
+    jitted = jax.jit(lambda x, epsilon: layer_norm(x, epsilon=epsilon), static_argnames="epsilon")
+    assert jitted(jnp.ones((3, 4)), epsilon=1e-5).shape == (3, 4)
     for offset in (float("nan"), None):
         with pytest.raises(normjit.InvalidArgument, match=f"scale_offset: {offset}; must be a finite number"):
             rms_norm(jnp.ones((3, 4)), jnp.ones(4), scale_offset=offset)
