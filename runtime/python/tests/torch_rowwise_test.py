@@ -55,6 +55,39 @@ def test_what_can_be_called():
         rowwise(torch.sigmoid)
 
 
+class Scaling(torch.nn.Module):
+    by = 3.0
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    @rowwise
+    def scaled(self, x):
+        return x * self.by
+
+    def forward(self, x):
+        return self.function(x) if self.function is not None else self.scaled(x * 2)
+
+
+def test_an_objects_attribute_is_no_method_and_compiles():
+    module = Scaling(rowwise(scaled))
+    assert torch.equal(torch.compile(module, fullgraph=True, backend="aot_eager")(ones()), ones())
+    assert torch.equal(copy.deepcopy(module)(ones()), ones())
+
+
+def test_methods():
+    module = Scaling(None)
+    method = module.scaled
+    for each in (method, pickle.loads(pickle.dumps(method)), copy.deepcopy(method), functools.partial(Scaling.scaled, module)):
+        assert torch.equal(each(ones()), ones() * 3)
+    assert pickle.loads(pickle.dumps(Scaling.scaled)) is Scaling.scaled
+    assert torch.equal(torch.compile(module, backend="aot_eager")(ones()), ones() * 6)
+    torch._dynamo.reset()
+    with pytest.raises(torch._dynamo.exc.Unsupported, match="rowwise: the object of a method is no constant for torch.compile"):
+        torch.compile(module, fullgraph=True, backend="aot_eager")(ones())
+
+
 def positional_only(x, /, w):
     return x * w
 

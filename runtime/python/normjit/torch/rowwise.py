@@ -49,7 +49,8 @@ def rowwise(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor
     that are not tensors become constants of the trace, and so does everything else that the code reads, such as global
     variables. All tensors must be arguments, and so must the number of rows if the result depends on it. Intermediate
     values are not rounded: in a 16-bit type, the result is nearer to double precision than the function's own. Its type
-    is the function's own for these arguments without autocast. All else is as in formula(). Raises
+    is the function's own for these arguments without autocast. All else is as in formula(). A method is decorated in the
+    body of its class; torch.compile leaves it out of its graphs, since an object is no constant there. Raises
     normjit.InvalidArgument with the operation that is not row-wise, or that formulas do not have."""
     return _Rowwise(function)
 
@@ -90,8 +91,10 @@ class _Rowwise:
     def __deepcopy__(self, memo: Any) -> _Rowwise:
         return self
 
-    def __get__(self, instance: Any, kind: Any = None) -> Any:
-        return self if instance is None else functools.partial(self, instance)
+    def __set_name__(self, owner: type, name: str) -> None:
+        """Makes a method of a function in the body of a class. All other functions lack __get__(): Dynamo of torch 2.10
+        and 2.11 would call it for attributes of objects as well."""
+        setattr(owner, name, _Method(self.__wrapped__))
 
     def __call__(self, *arguments: Any, **named: Any) -> torch.Tensor:
         if not torch.compiler.is_compiling() and hasattr(_thread, "traces"):
@@ -122,6 +125,31 @@ class _Rowwise:
         if not fit or len(bound) != len(self._parameters) or not all([name in bound for name in self._parameters]):
             inspect.signature(self.__wrapped__).bind(*arguments, **named)  # says what is wrong
         return {name: bound[name] for name in self._parameters}
+
+
+class _Method(_Rowwise):
+    """A row-wise function as an attribute of a class."""
+
+    def __get__(self, instance: Any, kind: Any = None) -> Any:
+        if instance is None:
+            return self
+        if torch.compiler.is_compiling() and _is_left_out():
+            return functools.partial(_outside, self, instance)
+        return functools.partial(self, instance)
+
+
+def _outside(method: _Method, *arguments: Any, **named: Any) -> torch.Tensor:
+    made: torch.Tensor = method(*arguments, **named)
+    return made
+
+
+def _is_left_out() -> bool:
+    """Makes Dynamo leave methods out of its graphs: an object is no constant for it. Called while it traces."""
+    global _outside
+    if not hasattr(_outside, "_torchdynamo_disable"):
+        _outside = torch.compiler.disable(_outside, reason="normjit.torch.rowwise: the object of a method is no constant for "
+                                          "torch.compile; in a graph there can be functions of tensors and constants")
+    return True
 
 
 def _constant(value: Any) -> Any:
@@ -165,7 +193,7 @@ def _told_apart(value: Any) -> Any:
     return type(value), repr(value) if isinstance(value, (float, complex)) else None
 
 
-_plan._dynamo_marked_constant = True  # type: ignore[attr-defined]
+_plan._dynamo_marked_constant = _is_left_out._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 @functools.lru_cache(maxsize=256)
