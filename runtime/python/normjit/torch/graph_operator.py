@@ -173,6 +173,8 @@ class _Call(NamedTuple):
 
 def _strides(tensor: torch.Tensor, axes: str, split: int) -> tuple[int, int] | None:
     """Returns a tensor's strides from slice to slice and from row to row, or None if these two do not describe it."""
+    if tensor.numel() == 0:  # contiguous() does not change its strides
+        return 0, 0
     if axes in ("M", "N", "S,M"):
         return (0, 0) if tensor.is_contiguous() else None
     cols = tensor.shape[-1]
