@@ -140,12 +140,12 @@ def _check_tensor(name, tensor):
         raise InvalidArgument(f"{name}: has a tangent, which would end here; call normjit.torch.layer_norm, rms_norm or formula")
 
 
+NEEDS_DATA = "torch.compile traces this call of normjit, and sees no data; call normjit.torch there"
+
+
 def device_type(name, array):
     """Returns DLPack's number for the kind of device. Raises InvalidArgument for JAX arrays without data, because JAX's
-    own message names neither the argument nor what to do, and where torch.compile traces: it then runs the call
-    uncompiled or, if it may not, shows this message."""
-    if "torch._dynamo" in sys.modules and sys.modules["torch"].compiler.is_compiling():
-        raise InvalidArgument(f"{name}: torch.compile traces this call, and sees no data; call normjit.torch there")
+    own message names neither the argument nor what to do."""
     if _is_of_jax(array):
         if isinstance(array, sys.modules["jax"].core.Tracer):
             raise InvalidArgument(f"{name}: is a tracer of JAX's, without data; inside jit, grad and vmap call normjit.jax")

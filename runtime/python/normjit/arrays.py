@@ -9,7 +9,7 @@ import math
 import mmap
 import threading
 
-from normjit import _library, _operand
+from normjit import _graphs, _library, _operand
 from normjit._library import DTYPES, NO_DTYPE, NORMS, ROOM_FOR_TENSORS, ROUNDINGS, TENSORS, InvalidArgument, library
 
 TYPE_CHECKING = False  # as in typing, whose import takes milliseconds
@@ -107,6 +107,8 @@ def rms_norm_backward(x: Array, dy: Array, gamma: Array | None = None, *, rstd: 
 
 
 def _compute(problem, inputs, outputs, out, stream):
+    if _graphs.is_traced():
+        return _graphs.outside(_operand.NEEDS_DATA, _compute, problem, inputs, outputs, out, stream)
     problem, out = _checked(problem, inputs, out)
     if not isinstance(problem.rounding, str) or problem.rounding not in ROUNDINGS:
         raise InvalidArgument(f"rounding: {problem.rounding!r}; allowed: {', '.join(ROUNDINGS)}")

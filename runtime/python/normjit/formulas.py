@@ -9,7 +9,7 @@ import keyword
 import math
 import re
 
-from normjit import _library, _operand, arrays
+from normjit import _graphs, _library, _operand, arrays
 from normjit._library import DTYPES, InvalidArgument, library
 
 TYPE_CHECKING = False  # as in typing, whose import takes milliseconds
@@ -103,6 +103,8 @@ class Formula:
         invariant  a row has the same bits in every batch; slower for few rows
 
         Raises normjit.InvalidArgument, a ValueError, for arguments that do not fit. Thread safe."""
+        if _graphs.is_traced():
+            return _graphs.outside(_operand.NEEDS_DATA, self, outputs=outputs, out=out, stream=stream, invariant=invariant, **given)
         return self._forward(given, outputs, out, stream, invariant).results
 
     def _forward(self, given: dict[str, Any], outputs: Any, out: Out, stream: Any, invariant: bool) -> _Call:
@@ -121,6 +123,9 @@ class Formula:
         outputs    which gradients to compute; None: those of the matrices and columns that are not 0 everywhere
 
         All else is as in a call."""
+        if _graphs.is_traced():
+            return _graphs.outside(_operand.NEEDS_DATA, Formula.backward, self, accumulate=accumulate, outputs=outputs, out=out,
+                                   stream=stream, invariant=invariant, **given)
         return self._backward(given, outputs, out, stream, invariant, accumulate).results
 
     def _backward(self, given: dict[str, Any], outputs: Any, out: Out, stream: Any, invariant: bool,

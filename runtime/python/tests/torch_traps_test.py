@@ -309,7 +309,7 @@ def test_torch_compile_calls_functions_on_arrays_as_they_are(function, as_array)
     x, of = as_array(torch.arange(24.0).reshape(3, 8)), lambda x: function(x * 2)[0] + 1
     assert (torch.compile(of, backend="eager")(x) == of(x)).all()
     torch._dynamo.reset()  # it has given the function up
-    with pytest.raises(Exception, match="x: torch.compile traces this call, and sees no data; call normjit.torch there"):
+    with pytest.raises(Exception, match="torch.compile traces this call of normjit, and sees no data; call normjit.torch there"):
         torch.compile(of, backend="eager", fullgraph=True)(x)
 
 

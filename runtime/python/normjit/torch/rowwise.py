@@ -17,6 +17,7 @@ import torch
 import torch.utils._pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from normjit import _graphs
 from normjit._library import InvalidArgument
 from normjit.torch import composition, probes, rowwise_writer
 from normjit.torch.formulas import Norm, call, formula
@@ -26,6 +27,8 @@ from normjit.torch.unrounded import Unrounded, in_double
 TOLERANCE = 1e-6  # the largest relative error of values and gradients, in the 2-norm
 SCALES = tuple(sign * size for size in (1.0, 0.1, 10.0, 100.0, 1000.0) for sign in (1, -1))  # factors of tried values
 MANY_ROWS = 1 << 20
+IS_METHOD = ("normjit.torch.rowwise: the object of a method is no constant for torch.compile; a graph can have functions of "
+             "tensors and constants")
 _lock = threading.Lock()  # torch traces in one thread at a time
 _thread = threading.local()  # its attribute `traces` is true in a thread that traces a function
 _numbers = itertools.count()
@@ -133,23 +136,9 @@ class _Method(_Rowwise):
     def __get__(self, instance: Any, kind: Any = None) -> Any:
         if instance is None:
             return self
-        if torch.compiler.is_compiling() and _is_left_out():
-            return functools.partial(_outside, self, instance)
+        if torch.compiler.is_compiling():
+            return functools.partial(_graphs.outside, IS_METHOD, self, instance)
         return functools.partial(self, instance)
-
-
-def _outside(method: _Method, *arguments: Any, **named: Any) -> torch.Tensor:
-    made: torch.Tensor = method(*arguments, **named)
-    return made
-
-
-def _is_left_out() -> bool:
-    """Makes Dynamo leave methods out of its graphs: an object is no constant for it. Called while it traces."""
-    global _outside
-    if not hasattr(_outside, "_torchdynamo_disable"):
-        _outside = torch.compiler.disable(_outside, reason="normjit.torch.rowwise: the object of a method is no constant for "
-                                          "torch.compile; in a graph there can be functions of tensors and constants")
-    return True
 
 
 def _constant(value: Any) -> Any:
@@ -193,7 +182,7 @@ def _told_apart(value: Any) -> Any:
     return type(value), repr(value) if isinstance(value, (float, complex)) else None
 
 
-_plan._dynamo_marked_constant = _is_left_out._dynamo_marked_constant = True  # type: ignore[attr-defined]
+_plan._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 @functools.lru_cache(maxsize=256)
