@@ -12,7 +12,8 @@ import torch
 import normjit
 from normjit.torch import _kernels, composition, formula_plans
 from normjit.torch.formula_checks import DType, axes_of, check, check_call, like_of, made_of, wide_of
-from normjit.torch.functional import PLAIN, beside, is_looked_into, no_view
+from normjit.torch.functional import PLAIN, beside, no_view
+from normjit.torch.tracing import is_looked_into
 
 Tensors = list[torch.Tensor]
 Strings = Sequence[str]

@@ -10,7 +10,7 @@ import torch
 import normjit
 from normjit.torch import composition, formula_operators
 from normjit.torch.formula_checks import check_call
-from normjit.torch.functional import is_looked_into, is_transformed
+from normjit.torch.tracing import is_looked_into, is_transformed
 
 
 class Norm:

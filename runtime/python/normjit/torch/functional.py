@@ -10,6 +10,7 @@ from torch import Tensor
 
 from normjit._library import InvalidArgument, check_finite
 from normjit.torch import _kernels, operators, sharding
+from normjit.torch.tracing import is_looked_into
 
 TYPES = (torch.float32, torch.bfloat16, torch.float16)
 WIDE_TYPES = (torch.float64,)
@@ -200,29 +201,6 @@ def norm_of(x, residual, weight, bias, norm, eps, weight_offset, forward_of=None
     else:
         y, h, *_ = _by_kernel(x, residual, weight, bias, norm, eps, weight_offset, statistics=False)
     return y if residual is None else (y, h)
-
-
-def is_looked_into():
-    """True if torch needs to see its own operators: in transforms, forward-mode derivatives, traces and exported
-    programs. An exported program would keep only the forward pass of an autograd.Function, without a gradient."""
-    if torch.compiler.is_compiling():
-        return torch.compiler.is_exporting() or is_transformed()
-    return (torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0
-            or torch.jit.is_tracing())
-
-
-def is_transformed():
-    """True if the code that torch.compile traces is inside a forward-mode derivative, or a transform of torch.func other
-    than vmap(). Their tangents do not pass through an operator of normjit: they become 0 without an error."""
-    return torch.autograd.forward_ad._current_level >= 0 or _has_derivatives()
-
-
-def _has_derivatives():
-    vmap = torch._C._functorch.TransformType.Vmap
-    return any(each.key() != vmap for each in torch._C._functorch.get_interpreter_stack() or ())
-
-
-_has_derivatives._dynamo_marked_constant = True  # type: ignore[attr-defined]  # see operators.serves()
 
 
 def _has_kernel(x, residual, weight, bias):

@@ -13,7 +13,7 @@ from typing import TypeVar
 import torch
 
 from normjit._library import InvalidArgument
-from normjit.torch import functional, operators, probes, trials, verification
+from normjit.torch import functional, operators, probes, tracing, trials, verification
 from normjit.torch.functional import ALL_TYPES, PLAIN
 from normjit.torch.gated import GatedNorm, gated_norm_of
 from normjit.torch.probes import Norm
@@ -145,7 +145,8 @@ class _Patched:
         weight, bias = _parameter(self, "weight"), _parameter(self, "bias")
         reason = "other arguments than x were given" if norm is None else _why_own(self, mark, norm, inputs, weight, bias)
         if reason is None:
-            return _by_normjit(self, mark, norm, inputs, weight, bias, super().forward)
+            # Dynamo of torch 2.10 and 2.11 takes no method of super() for an argument of an autograd.Function.
+            return _by_normjit(self, mark, norm, inputs, weight, bias, lambda *given: super(_Patched, self).forward(*given))
         if reason and not torch.compiler.is_compiling():
             _count(mark, reason)
         return super().forward(*arguments, **named)
@@ -193,7 +194,7 @@ def _why_own(module, mark, norm, inputs, weight, bias):
             return f"{name} is {type(tensor).__name__}"
     if weight is None:
         return "the module has no weight any more"
-    if functional.is_looked_into():
+    if tracing.is_looked_into():
         return ""
     given = [t for t in (*inputs, weight, bias) if t is not None]
     has_gradient = torch.is_grad_enabled() and any([t.requires_grad for t in given])
