@@ -25,7 +25,9 @@ assert normjit.torch.report()["left_to_torch"] == 3
 def test_what_is_said(level, counts):
     """Each reason, which report() has as well, is logged once; nothing is logged if the program has not configured
     logging."""
-    done = run_program(f"import logging; logging.basicConfig(level=logging.{level})\n{LEFT}" if level else LEFT)
+    configure = f"import logging; logging.basicConfig(level=logging.{level})\n" if level else ""
+    # Torch 2.10 and 2.11 log the errors of their own kernels that they hand over.
+    done = run_program(configure + LEFT, TORCH_CPP_LOG_LEVEL="FATAL")
     assert done.returncode == 0, done.stderr
     lines = done.stderr.splitlines()
     told = [line for line in lines if line.startswith("INFO:normjit:native_layer_norm_backward on CPU has ")]
