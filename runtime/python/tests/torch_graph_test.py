@@ -370,6 +370,12 @@ def test_settings_of_inductor_that_allow_no_other_kernels():
         {"emulate_precision_casts is on, and formulas do not round between"}
 
 
+def test_an_option_that_does_not_exist():
+    model, x = made(MODELS["gated"])
+    with pytest.raises(Exception, match="normjit.takes: there is no such option; normjit's is normjit.take"):
+        torch.compile(model, backend="normjit", options={"normjit.takes": "all"})(x)
+
+
 def test_torch_finds_the_backend_by_its_name():
     (entry,) = importlib.metadata.entry_points(group="torch_dynamo_backends", name="normjit")
     assert entry.load() is graph.backend

@@ -72,6 +72,9 @@ def backend(module: torch.fx.GraphModule, inputs: Any, *, mode: str | None = Non
 
     given = dict(options or {})
     take = given.pop(OPTION, "faster")
+    unknown = next((name for name in given if name.startswith("normjit.")), None)
+    if unknown is not None:
+        raise InvalidArgument(f"{unknown}: there is no such option; normjit's is {OPTION}, all others are Inductor's")
     patches = torch._TorchCompileInductorWrapper(mode, given, None).config
     others = patches.get("post_grad_custom_pre_pass", config.post_grad_custom_pre_pass)
     patches = {**patches, "post_grad_custom_pre_pass": GraphPass(take, others)}
