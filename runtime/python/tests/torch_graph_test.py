@@ -383,6 +383,7 @@ def test_torch_finds_the_backend_by_its_name():
 
 
 def test_the_operator_without_rows_and_with_rows_that_no_stride_describes():
+    graph_operator.register()
     spec = "norm both(a0[M,N], a1[M]) -> o0[M,N], o1[N] { o0 = a0 * a1 - row_mean(a0); o1 = col_sum(a0) } " \
            "pass=forward cols=4 a0=f32 a1=f32 o0=f32 o1=f32 out=o0,o1"
     for x in (torch.randn(0, 4), torch.randn(0, 5, 4).transpose(0, 1), torch.randn(2, 4, 3).mT, torch.randn(5, 2, 4).transpose(0, 1)):

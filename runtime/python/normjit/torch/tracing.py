@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What torch does with a call: whether it compiles, exports, transforms or traces the code."""
+import torch
+
+
+def is_looked_into() -> bool:
+    """True if torch needs to see its own operators: in transforms, forward-mode derivatives, traces and exported
+    programs. An exported program would keep only the forward pass of an autograd.Function, without a gradient."""
+    if torch.compiler.is_compiling():
+        return _is_exporting() or is_transformed()
+    return (torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0
+            or torch.jit.is_tracing())
+
+
+def is_transformed() -> bool:
+    """True if the code that torch.compile traces is inside a forward-mode derivative, or a transform of torch.func other
+    than vmap(). Their tangents do not pass through an operator of normjit: they become 0 without an error."""
+    return torch.autograd.forward_ad._current_level >= 0 or _has_derivatives()
+
+
+def _is_exporting() -> bool:
+    """True inside torch.export. Called while torch.compile traces, whose own answer in torch 2.10 and 2.11 is True in all
+    that it traces."""
+    return torch.compiler.is_exporting()
+
+
+def _has_derivatives() -> bool:
+    vmap = torch._C._functorch.TransformType.Vmap
+    return any(each.key() != vmap for each in torch._C._functorch.get_interpreter_stack() or ())
+
+
+# See operators.serves().
+_is_exporting._dynamo_marked_constant = _has_derivatives._dynamo_marked_constant = True  # type: ignore[attr-defined]
