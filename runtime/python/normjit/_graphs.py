@@ -1,29 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
 """Calls that torch.compile leaves out of its graphs."""
+from __future__ import annotations
+
 import sys
+from collections.abc import Callable
+from typing import Any
 
-_leavers = {}  # functions that call another one outside of a graph, by the reason that torch gives
+_callers: dict[str, Callable[..., Any]] = {}  # by the reason that torch gives: functions that call another one
 
 
-def is_traced():
+def is_traced() -> bool:
     """True where torch.compile traces the code."""
     return "torch._dynamo" in sys.modules and sys.modules["torch"].compiler.is_compiling()
 
 
-def outside(reason, function, *arguments, **named):
+def outside(reason: str, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
     """Calls a function from code that torch.compile traces. The graph ends before the call, which runs as it is; if it
     may not end, torch raises an error with the reason."""
     _make(reason)
-    return _leavers[reason](function, *arguments, **named)
+    return _callers[reason](function, *arguments, **named)
 
 
-def _make(reason):
-    if reason not in _leavers:
-        _leavers[reason] = sys.modules["torch"].compiler.disable(_call, reason=reason)
+def _make(reason: str) -> None:
+    if reason not in _callers:
+        _callers[reason] = sys.modules["torch"].compiler.disable(_call, reason=reason)
 
 
-_make._dynamo_marked_constant = True  # as in torch.operators.serves(): torch.compile runs it while it traces
+_make._dynamo_marked_constant = True  # type: ignore[attr-defined]  # called while torch.compile traces; see operators.serves()
 
 
-def _call(function, *arguments, **named):
+def _call(function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
     return function(*arguments, **named)

@@ -9,7 +9,7 @@ def is_looked_into() -> bool:
     if torch.compiler.is_compiling():
         return _is_exporting() or is_transformed()
     return (torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0
-            or torch.jit.is_tracing())
+            or torch._C._get_tracing_state() is not None)
 
 
 def is_transformed() -> bool:
