@@ -10,8 +10,8 @@ _callers: dict[str, Callable[..., Any]] = {}  # by the reason that torch gives: 
 
 
 def is_traced() -> bool:
-    """True where torch.compile traces the code."""
-    return "torch._dynamo" in sys.modules and sys.modules["torch"].compiler.is_compiling()
+    """True where torch.compile traces the code, and False where torch.export runs it with tensors without data."""
+    return "torch._dynamo" in sys.modules and sys.modules["torch"].compiler.is_dynamo_compiling()
 
 
 def outside(reason: str, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:

@@ -144,8 +144,10 @@ NEEDS_DATA = "torch.compile traces this call of normjit, and sees no data; call 
 
 
 def device_type(name, array):
-    """Returns DLPack's number for the kind of device. Raises InvalidArgument for JAX arrays without data, because JAX's
-    own message names neither the argument nor what to do."""
+    """Returns DLPack's number for the kind of device. Raises InvalidArgument for arrays without data of JAX and
+    torch.export, whose own messages name neither the argument nor what to do."""
+    if "torch._dynamo" in sys.modules and sys.modules["torch"].compiler.is_compiling():
+        raise InvalidArgument(f"{name}: torch.export sees no data; call normjit.torch there")
     if _is_of_jax(array):
         if isinstance(array, sys.modules["jax"].core.Tracer):
             raise InvalidArgument(f"{name}: is a tracer of JAX's, without data; inside jit, grad and vmap call normjit.jax")

@@ -82,6 +82,7 @@ def test_methods():
     for each in (method, pickle.loads(pickle.dumps(method)), copy.deepcopy(method), functools.partial(Scaling.scaled, module)):
         assert torch.equal(each(ones()), ones() * 3)
     assert pickle.loads(pickle.dumps(Scaling.scaled)) is Scaling.scaled
+    assert torch.equal(torch.export.export(module, (ones(),), strict=False).module()(ones()), ones() * 6)
     assert torch.equal(torch.compile(module, backend="aot_eager")(ones()), ones() * 6)
     torch._dynamo.reset()
     with pytest.raises(torch._dynamo.exc.Unsupported, match="rowwise: the object of a method is no constant for torch.compile"):

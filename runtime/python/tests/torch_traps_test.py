@@ -313,6 +313,16 @@ def test_torch_compile_calls_functions_on_arrays_as_they_are(function, as_array)
         torch.compile(of, backend="eager", fullgraph=True)(x)
 
 
+@pytest.mark.parametrize("function", [normjit.rms_norm, lambda x: normjit.formula("l2norm")(x=x)])
+def test_functions_on_arrays_are_not_exported(function):
+    class Module(torch.nn.Module):
+        def forward(self, x):
+            return function(x)[0]
+
+    with pytest.raises(normjit.InvalidArgument, match="x: torch.export sees no data; call normjit.torch there"):
+        torch.export.export(Module(), (torch.ones(3, 8),), strict=False)
+
+
 def tangent(function, x):
     with torch.autograd.forward_ad.dual_level():
         return function(torch.autograd.forward_ad.make_dual(x, x))

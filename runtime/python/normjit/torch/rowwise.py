@@ -136,7 +136,7 @@ class _Method(_Rowwise):
     def __get__(self, instance: Any, kind: Any = None) -> Any:
         if instance is None:
             return self
-        if torch.compiler.is_compiling():
+        if _graphs.is_traced():
             return functools.partial(_graphs.outside, IS_METHOD, self, instance)
         return functools.partial(self, instance)
 
