@@ -89,6 +89,15 @@ def test_methods():
         torch.compile(module, fullgraph=True, backend="aot_eager")(ones())
 
 
+def test_a_function_that_compiled_code_makes():
+    making = lambda x: rowwise(lambda x: x * 2)(x) + 1  # noqa: E731
+    torch._dynamo.reset()
+    assert torch.equal(torch.compile(making, backend="aot_eager")(ones()), ones() * 3)
+    torch._dynamo.reset()
+    with pytest.raises(torch._dynamo.exc.Unsupported, match="is made in code that torch.compile traces; make it outside"):
+        torch.compile(making, fullgraph=True, backend="aot_eager")(ones())
+
+
 def positional_only(x, /, w):
     return x * w
 

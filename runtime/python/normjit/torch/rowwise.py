@@ -29,6 +29,7 @@ SCALES = tuple(sign * size for size in (1.0, 0.1, 10.0, 100.0, 1000.0) for sign 
 MANY_ROWS = 1 << 20
 IS_METHOD = ("normjit.torch.rowwise: the object of a method is no constant for torch.compile; a graph can have functions of "
              "tensors and constants")
+IS_MADE = "normjit.torch.rowwise: the function is made in code that torch.compile traces; make it outside, once"
 _lock = threading.Lock()  # torch traces in one thread at a time
 _thread = threading.local()  # its attribute `traces` is true in a thread that traces a function
 _numbers = itertools.count()
@@ -55,7 +56,7 @@ def rowwise(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor
     is the function's own for these arguments without autocast. All else is as in formula(). A method is decorated in the
     body of its class; torch.compile leaves it out of its graphs, since an object is no constant there. Raises
     normjit.InvalidArgument with the operation that is not row-wise, or that formulas do not have."""
-    return _Rowwise(function)
+    return _graphs.outside(IS_MADE, _Rowwise, function) if _graphs.is_traced() else _Rowwise(function)
 
 
 class _Rowwise:
