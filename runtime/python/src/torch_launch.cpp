@@ -103,7 +103,7 @@ KnownKernel made(normjit_engine* engine, const Operands& operands, void* stream)
 /// Returns the kernel, which it finds without the engine if this thread launched it lately: that shows in torch's
 /// smallest calls.
 const KnownKernel& prepare(const Operands& operands, const CurrentDevice& device) {
-    thread_local std::array<KnownKernel, 8> recent;
+    thread_local std::array<KnownKernel, 16> recent;
     thread_local size_t next = 0;
     normjit_engine* const its = engine(device.cuda_index);
     for (const KnownKernel& each : recent)

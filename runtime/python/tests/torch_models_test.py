@@ -339,21 +339,6 @@ def test_forward_mode():
     torch.testing.assert_close(got, wanted)
 
 
-def test_prepare():
-    """A pass of one row through each norm makes the kernels for a step, and leaves no gradients."""
-    model = normjit.torch.patch(causal("Llama"))
-    with Served(5):
-        assert normjit.torch.prepare(model) == 5
-    assert all(p.grad is None for p in model.parameters())
-    with pytest.raises(normjit.InvalidArgument, match="no norm that normjit knows"):
-        normjit.torch.prepare(torch.nn.Linear(2, 2))
-
-
-def test_prepare_with_a_residual():
-    with Served(3 + 3):  # forward and backward, and inference, with and without it
-        assert normjit.torch.prepare(normjit.torch.RMSNorm(64), residual=True) == 1
-
-
 REFUSED = {
     Gated: "takes no [.., N] alone: TypeError",
     Scaled: "computes neither LayerNorm nor RMSNorm",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
+from collections.abc import Sequence
 
 import torch
 
@@ -13,6 +15,7 @@ from normjit.torch.recognition import MARK, check_model, is_patched
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4  # constants of malloc.h
 INT_MAX = 2**31 - 1
 TOP_PAD = 256 << 20
+MANY_ROWS, MANY_ELEMENTS = 8192, 1 << 24
 
 
 def keep_host_memory() -> None:
@@ -28,22 +31,30 @@ def keep_host_memory() -> None:
             raise Error(f"keep_host_memory: mallopt({parameter}, {value}) failed")
 
 
-def prepare(model: torch.nn.Module, dtype: torch.dtype | None = None, residual: bool = False) -> int:
-    """Makes the kernels of a model's norms, for training and for inference, by passing one row through each norm. Use it
-    before a CUDA graph is captured, because a capture cannot make kernels, or so that no step has to wait for them.
-    Call it after enable() and patch(), with the types of the training: `dtype` is the type of the norms' inputs, None
-    means the type of their weights; with `residual`, normjit's modules are also called with a residual. Returns the
-    number of modules; raises InvalidArgument if there is none."""
+def prepare(model: torch.nn.Module, dtype: torch.dtype | None = None, residual: bool = False,
+            rows: int | Sequence[int] | None = None) -> int:
+    """Makes the kernels of a model's norms, for training and for inference, by passing rows of zeros through each norm.
+    Use it before a CUDA graph is captured, because a capture cannot make kernels, or so that no step has to wait for
+    them. Call it after enable() and patch(), with the types of the training: `dtype` is the type of the norms' inputs,
+    None means the type of their weights; with `residual`, normjit's modules are also called with a residual. `rows`: how
+    many rows the inputs will have, such as batch times sequence, or several such numbers; a kernel takes any number, but
+    is fastest for about as many as it was made for. None: many, as far as 16 million elements go. Returns the number of
+    modules; raises InvalidArgument if there is none."""
     check_model(model)
     dtype = checked_dtype(dtype)
+    counts = list(rows) if isinstance(rows, Sequence) else [rows]
+    for count in counts:
+        if count is not None and (not isinstance(count, int) or count < 1):
+            raise InvalidArgument(f"rows: {count!r}; must be a number of at least 1, or several")
     modules = [m for m in model.modules() if is_patched(m) or isinstance(m, (torch.nn.LayerNorm, LayerNorm, RMSNorm))
                or type(m) is torch.nn.RMSNorm]
     modules = [m for m in modules if m.weight is not None]
     if not modules:
         raise InvalidArgument("prepare: the model has no norm that normjit knows; call patch() before")
-    for module in modules:
+    for module, count in itertools.product(modules, counts):
         weight = module.get_parameter("weight")
-        x = torch.zeros(1, *weight.shape, dtype=dtype or weight.dtype, device=weight.device, requires_grad=True)
+        count = count or max(min(MANY_ROWS, MANY_ELEMENTS // weight.numel()), 1)
+        x = torch.zeros(count, *weight.shape, dtype=dtype or weight.dtype, device=weight.device, requires_grad=True)
         norms = vars(module)[MARK] if is_patched(module) else None
         if norms is None or norms.norm is not None:
             _pass_through(module, x)
