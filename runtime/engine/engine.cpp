@@ -84,15 +84,12 @@ Expected<Kernel> Engine::Impl::prepare(const Request& request, const PrepareOpti
                                      // results; threads of the engine inherit that
     NORMJIT_RETURN_IF_ERROR(validate(request.spec));
     if (!request.schedule) advisor_.note(expected_spec(request));
-    const Status may_make =
-        options.on_miss == OnMiss::error
-            ? unavailable(fmt::format("prepare: there is no kernel ready for '{}'", to_text(request.spec)))
-            : device_->check_free(options.stream);
-    if (!may_make.ok()) {
+    if (options.on_miss == OnMiss::error) {
         const LoadedKernel other = request.schedule ? nullptr : kernels_.find(for_any_rows(request.spec));
-        if (other == nullptr) return may_make;
-        return Kernel(other, allocator_);
+        if (other != nullptr) return Kernel(other, allocator_);
+        return unavailable(fmt::format("prepare: there is no kernel ready for '{}'", to_text(request.spec)));
     }
+    NORMJIT_RETURN_IF_ERROR(device_->check_free(options.stream));
     if (options.on_miss == OnMiss::background) return obtain_in_background(request);
     const nvtx::Range range("prepare", request.spec);
     NORMJIT_TRY(const LoadedKernel kernel, options.on_miss == OnMiss::load ? obtain_kept(request) : obtain(request));

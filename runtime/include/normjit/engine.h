@@ -15,7 +15,8 @@ namespace normjit {
 
 /// What prepare() does when the engine's memory lacks a kernel. sync: loads it from a pack or the cache folder, or else
 /// compiles it. background: lets a thread of the engine do that and returns `pending` until it is done. error: returns
-/// `unavailable`. load: loads it, but compiles and tunes nothing; `unavailable` if neither packs nor folder have it.
+/// a kernel of the spec that was prepared for other numbers of rows, or `unavailable`; so does a program that captures a
+/// graph, in which no kernel can be made. load: loads it, but compiles and tunes nothing; `unavailable` if neither packs nor folder have it.
 enum class OnMiss : uint8_t { sync, background, error, load };
 inline constexpr OnMiss all_on_miss[] = {OnMiss::sync, OnMiss::background, OnMiss::error, OnMiss::load};
 
@@ -69,9 +70,6 @@ class Engine {
     /// engine keeps kernels within its limits; whoever launches one on a stream or in a graph must hold it until that
     /// work is done. Threads that ask for the same kernel at once wait for one of them to make it. A known spec takes
     /// well under 1 us.
-    ///
-    /// Where it would have to be made while a stream is capturing, and with OnMiss::error, a kernel of the spec that was
-    /// prepared for another number of rows serves.
     ///
     /// With OnMiss::background, an error in making the kernel is returned once; asking again starts another attempt.
     Expected<Kernel> prepare(const Spec& spec, const PrepareOptions& options = {}) const;

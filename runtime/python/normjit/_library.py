@@ -101,6 +101,9 @@ class EngineOptions(_Sized):
     ]
 
 
+ON_MISS_ERROR = 2
+
+
 class PrepareOptions(_Sized):
     _fields_ = [
         ("size", ctypes.c_size_t),
@@ -205,10 +208,21 @@ class Kernel(_Handle):
 
     def __init__(self, engine: Engine, spec: Spec, stream: int | None, rows: int, slices: int = 1) -> None:
         """Makes a kernel that takes any numbers of rows and slices where the spec leaves them open, and is fastest for
-        about these."""
+        about these. Where none can be made, because a graph is being captured, another one of the spec stands in."""
         super().__init__()
         options = PrepareOptions(stream=stream, expected_rows=rows, expected_slices=max(slices, 0))
-        check(library.normjit_prepare(engine.pointer, ctypes.byref(spec), ctypes.byref(options), ctypes.byref(self.pointer)))
+        self.stands_in = False
+
+        def prepare() -> int:
+            status: int = library.normjit_prepare(engine.pointer, ctypes.byref(spec), ctypes.byref(options), ctypes.byref(self.pointer))
+            return status
+
+        try:
+            check(prepare())
+        except Error:
+            options.on_miss, self.stands_in = ON_MISS_ERROR, True
+            if prepare() != 0:
+                raise
         tell_warnings()
 
     def workspace(self, rows: int, slices: int) -> int:
@@ -216,6 +230,30 @@ class Kernel(_Handle):
         preferred = ctypes.c_int64()
         check(library.normjit_kernel_workspace_bytes(self.pointer, rows, slices, None, ctypes.byref(preferred)))
         return preferred.value
+
+
+class _StandsIn(Exception):
+    """Carries a kernel past a cache."""
+
+
+def keeps(make: Callable[..., Kernel]) -> Callable[..., Kernel]:
+    """Returns a function that keeps the kernels that `make` returns, but for those that stand in for others."""
+
+    @functools.lru_cache(maxsize=512)
+    def kept(*key: Any) -> Kernel:
+        kernel = make(*key)
+        if kernel.stands_in:
+            raise _StandsIn(kernel)
+        return kernel
+
+    def kernel_for(*key: Any) -> Kernel:
+        try:
+            return kept(*key)
+        except _StandsIn as found:
+            kernel: Kernel = found.args[0]
+            return kernel
+
+    return kernel_for
 
 
 class Artifact(_Handle):

@@ -283,7 +283,7 @@ def _check_output(operand, x):
         raise InvalidArgument(f"out: {operand.name}: cannot be written to")
 
 
-@functools.lru_cache(maxsize=512)
+@_library.keeps
 def _kernel(device, problem, rows, cols, dtypes, recompute, stream):
     spec = _library.Spec(
         norm=NORMS.index(problem.norm), rows=-1, cols=cols, stats=recompute, eps=problem.eps,

@@ -299,7 +299,7 @@ def _unpickled(name: str, outputs: tuple[str, ...], *arrays: Array) -> Any:
 _spec = functools.lru_cache(maxsize=512)(_library.parse_spec)
 
 
-@functools.lru_cache(maxsize=512)
+@_library.keeps
 def _kernel(device: str, text: str, rows: int, stream: int | None) -> _library.Kernel:
     return _library.Kernel(_library.engine(device), _spec(text), stream, rows)
 

@@ -72,7 +72,7 @@ struct DestroyKernel {
 
 /// A kernel, and what it was prepared for.
 struct KnownKernel {
-    const normjit_engine* engine = nullptr;
+    const normjit_engine* engine = nullptr;  ///< null for a kernel that stands in for one that cannot be made now
     normjit_spec spec{};
     int64_t rows = 0, slices = 0;
     int64_t workspace_bytes = 0;
@@ -93,7 +93,12 @@ KnownKernel made(normjit_engine* engine, const Operands& operands, void* stream)
     options.expected_rows = arguments.rows;
     options.expected_slices = std::max<int64_t>(arguments.slices, 0);
     normjit_kernel* kernel = nullptr;
-    check_normjit(normjit_prepare(engine, &operands.spec, &options, &kernel));
+    if (normjit_prepare(engine, &operands.spec, &options, &kernel) != NORMJIT_OK) {
+        const std::string reason = normjit_last_error();
+        options.on_miss = NORMJIT_ERROR;  // while a graph is being captured, another kernel of the spec may serve
+        if (normjit_prepare(engine, &operands.spec, &options, &kernel) != NORMJIT_OK) throw Error(reason);
+        made.engine = nullptr;
+    }
     made.kernel.reset(kernel);
     check_normjit(normjit_kernel_workspace_bytes(kernel, arguments.rows * std::max<int64_t>(arguments.slices, 1), 0,
                                                  nullptr, &made.workspace_bytes));

@@ -54,7 +54,7 @@ def keep(form: Any, call: Any, tensors: Mapping[str, torch.Tensor], rows: Mappin
          results: Mapping[str, torch.Tensor]) -> None:
     """Makes a plan when a form comes for the second time. `call` is what was launched on `rows`, which are the tensors as
     kernels take them; `results` are its outputs as they are returned."""
-    if form is None:
+    if form is None or call.kernel.stands_in:
         return
     numbers = {operand.name: number for number, operand in call.operands.items()}
     made = {name: call.operands[numbers[name]].array for name in results}

@@ -126,7 +126,8 @@ class _Plan:
             call = self._call(tensors, split)
             if len(self.calls) == MOST_CALLS:
                 self.calls.clear()
-            self.calls[key] = call
+            if call.kernel is None or not call.kernel.stands_in:
+                self.calls[key] = call
         if call.kernel is None:
             return False
         if call.copied:
