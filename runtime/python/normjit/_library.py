@@ -11,6 +11,7 @@ import sys
 
 TYPE_CHECKING = False  # as in typing, whose import takes milliseconds
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
@@ -248,10 +249,10 @@ def keeps(make: Callable[..., Kernel]) -> Callable[..., Kernel]:
 
     def kernel_for(*key: Any) -> Kernel:
         try:
-            return kept(*key)
+            kernel: Kernel = kept(*key)
         except _StandsIn as found:
-            kernel: Kernel = found.args[0]
-            return kernel
+            kernel = found.args[0]
+        return kernel
 
     return kernel_for
 
