@@ -17,6 +17,7 @@ struct Request {
     Spec spec;
     std::optional<Schedule> schedule;
     Batch expected = {unknown, unknown};  ///< where the spec leaves them open; any: whatever others expected
+    bool expects_some() const { return expected.rows > 0 || expected.slices > 0; }
     bool operator==(const Request&) const = default;
 };
 

@@ -83,7 +83,7 @@ Expected<Kernel> Engine::Impl::prepare(const Request& request, const PrepareOpti
     const DefaultSettings settings;  // a host may have unmasked floating-point exceptions, even the one for inexact
                                      // results; threads of the engine inherit that
     NORMJIT_RETURN_IF_ERROR(validate(request.spec));
-    if (!request.schedule) advisor_.note(expected_spec(request));
+    if (!request.schedule) advisor_.note(request.spec, expected_spec(request));
     if (options.on_miss == OnMiss::error) {
         const LoadedKernel other = request.schedule ? nullptr : kernels_.find(for_any_rows(request.spec));
         if (other != nullptr) return Kernel(other, allocator_);
@@ -140,8 +140,9 @@ Engine::Impl::Loaded Engine::Impl::obtain_kept(const Request& request) {
         if (LoadedKernel ready = kernels_.find(each)) return ready;
         const Spec expected = expected_spec(each);
         const Schedule schedule = each.schedule ? *each.schedule : advisor_.choose(expected).schedule;
-        NORMJIT_TRY(LoadedKernel kernel,
-                    each.schedule ? load_kept(each.spec, schedule) : obtain_kept({each.spec, opened(each, schedule)}));
+        auto kept = each.schedule ? load_kept(each.spec, schedule) : obtain_kept({each.spec, opened(each, schedule)});
+        if (!kept.ok() && each.expects_some()) return obtain_kept({each.spec, {}});
+        NORMJIT_TRY(LoadedKernel kernel, std::move(kept));
         if (!each.schedule) remember_choice(expected, schedule);
         add(each, kernel);
         return kernel;

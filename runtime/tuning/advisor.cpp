@@ -52,9 +52,13 @@ ChosenSchedule Advisor::choose(const Spec& spec) const {
     return chosen;
 }
 
-void Advisor::note(const Spec& spec) const {
+void Advisor::note(const Spec& spec, const Spec& expected) const {
     if (capture_ == nullptr) return;
-    if (const Status status = capture_->add(spec); !status.ok()) log_(LogLevel::warning, status.message().c_str());
+    std::string line = to_text(expected);
+    const auto mark = [&](std::string_view key) { line.insert(line.rfind(key) + key.size(), "~"); };
+    if (expected.rows != spec.rows) mark(" rows=");
+    if (expected.slices != spec.slices) mark(" slices=");
+    if (const Status status = capture_->add(line); !status.ok()) log_(LogLevel::warning, status.message().c_str());
 }
 
 }  // namespace normjit::tuning

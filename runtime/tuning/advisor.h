@@ -25,8 +25,9 @@ class Advisor {
 
     /// Chooses, and warns of records that cannot be used.
     ChosenSchedule choose(const Spec& spec) const;
-    /// Records that a kernel for this spec was requested.
-    void note(const Spec& spec) const;
+    /// Records that a kernel for this spec was requested; `expected` has numbers of rows and slices where the spec leaves
+    /// them open, which become rows=~4096.
+    void note(const Spec& spec, const Spec& expected) const;
 
     const DeviceClass& device() const { return device_; }
 

@@ -22,8 +22,7 @@ Expected<std::unique_ptr<Capture>> Capture::open(const std::string& path) {
     return capture;
 }
 
-Status Capture::add(const Spec& spec) {
-    const std::string line = to_text(spec);
+Status Capture::add(const std::string& line) {
     const std::lock_guard lock(mutex_);
     const auto [known, is_new] = known_.insert(line);
     if (!is_new) return {};

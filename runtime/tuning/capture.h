@@ -21,8 +21,8 @@ class Capture {
     /// again. The path may also be a terminal or a pipe with a reader.
     static Expected<std::unique_ptr<Capture>> open(const std::string& path);
 
-    /// Appends the spec's text, once. After an error the next request for the spec tries again.
-    Status add(const Spec& spec);
+    /// Appends a line, once. After an error the next request for it tries again.
+    Status add(const std::string& line);
 
   private:
     Capture(std::string path, LineFile file) : path_(std::move(path)), file_(std::move(file)) {}

@@ -57,6 +57,12 @@ class Cache(Case):
         self.assertIn("3 kernels", self.done("cache", "fill", specs, "--dir", warm))
         specs.write_text("layernorm slices=any cols=8 per_slice=gamma\n")
         self.assertIn("4 kernels", self.done("cache", "fill", specs, "--dir", warm))
+        self.done("cache", "fill", "layernorm rows=~1 cols=1024", "--dir", warm)
+        self.done("cache", "fill", "layernorm cols=1024", "--dir", warm)
+        entries = [entry for entry in json.loads(self.done("cache", "list", "--dir", warm, "--json"))["entries"]
+                   if entry["spec"] == "layernorm cols=1024"]
+        self.assertEqual(len({entry["schedule"] for entry in entries}), 2)
+        self.refused(2, "spec: rows=x: must be a whole number", "cache", "fill", "layernorm rows=~x cols=8", "--dir", warm)
         self.refused(2, "spec: cols=0: must be at least 1", "cache", "fill", "layernorm cols=0", "--dir", warm)
         self.refused(2, "nothing to make: give a file of specs or a spec (see normjit cache fill --help)", "cache", "fill")
         result = normjit("cache", "fill", "rmsnorm cols=8", "--device", "cuda:99", "--dir", warm)

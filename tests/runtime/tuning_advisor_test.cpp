@@ -116,6 +116,21 @@ TEST_CASE("the shipped records are those of CPUs, and each is found") {
     CHECK(tuning::shipped_records(*parse_target("sm_90")).empty());
 }
 
+TEST_CASE("captured specs say how many rows are expected") {
+    const test::TemporaryFolder folder;
+    Environment environment;
+    environment.capture_file = file(folder, "capture.txt", "");
+    Heard heard;
+    const tuning::Advisor advisor(device(), {}, environment, heard.log());
+    advisor.note(*parse_spec("rmsnorm cols=8"), *parse_spec("rmsnorm rows=96 cols=8"));
+    advisor.note(*parse_spec("rmsnorm rows=7 cols=8"), *parse_spec("rmsnorm rows=7 cols=8"));
+    advisor.note(*parse_spec("rmsnorm slices=any cols=8 per_slice=gamma"),
+                 *parse_spec("rmsnorm slices=3 rows=96 cols=8 per_slice=gamma"));
+    CHECK(lines_of(environment.capture_file) ==
+          std::vector<std::string>{"rmsnorm rows=~96 cols=8", "rmsnorm rows=7 cols=8",
+                                   "rmsnorm slices=~3 rows=~96 cols=8 per_slice=gamma"});
+}
+
 TEST_CASE("requested specs are captured once, whoever asks") {
     const test::TemporaryFolder folder;
     const std::string path = file(folder, "capture.txt", "rmsnorm cols=8\n");
@@ -126,13 +141,15 @@ TEST_CASE("requested specs are captured once, whoever asks") {
     std::vector<std::thread> threads;
     for (int i = 0; i < 4; ++i) {
         threads.emplace_back([&] {
-            for (int cols = 1; cols < 50; ++cols) one.note(*parse_spec("rmsnorm cols=" + std::to_string(cols)));
+            for (int cols = 1; cols < 50; ++cols)
+                one.note(*parse_spec("rmsnorm cols=" + std::to_string(cols)),
+                         *parse_spec("rmsnorm cols=" + std::to_string(cols)));
         });
     }
     for (std::thread& thread : threads) thread.join();
     const tuning::Advisor two(device(), {}, environment, heard.log());
-    two.note(*parse_spec("rmsnorm cols=7"));
-    two.note(*parse_spec("rmsnorm cols=50"));
+    two.note(*parse_spec("rmsnorm cols=7"), *parse_spec("rmsnorm cols=7"));
+    two.note(*parse_spec("rmsnorm cols=50"), *parse_spec("rmsnorm cols=50"));
     std::vector<std::string> lines = lines_of(path);
     CHECK(lines.size() == 50);
     std::sort(lines.begin(), lines.end());
@@ -140,7 +157,7 @@ TEST_CASE("requested specs are captured once, whoever asks") {
     CHECK(heard.warnings.empty());
     environment.capture_file = "/nowhere/at/all";
     const tuning::Advisor none(device(), {}, environment, heard.log());
-    none.note(*parse_spec("rmsnorm cols=7"));
+    none.note(*parse_spec("rmsnorm cols=7"), *parse_spec("rmsnorm cols=7"));
     CHECK(heard.warnings ==
           std::vector<std::string>{"NORMJIT_CAPTURE=/nowhere/at/all: No such file or directory; nothing is captured"});
 }
@@ -165,7 +182,8 @@ TEST_CASE("specs are captured into anything writable, which is not read endlessl
         Environment environment;
         environment.capture_file = path;
         Heard heard;
-        tuning::Advisor(device(), {}, environment, heard.log()).note(*parse_spec("rmsnorm cols=7"));
+        tuning::Advisor(device(), {}, environment, heard.log())
+            .note(*parse_spec("rmsnorm cols=7"), *parse_spec("rmsnorm cols=7"));
         return heard.warnings;
     };
     const std::string variable = "NORMJIT_CAPTURE=" + pipe;

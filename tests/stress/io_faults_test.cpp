@@ -228,7 +228,7 @@ TEST_CASE("a system that fails while specs are captured spoils no other line") {
                 const auto capture = tuning::Capture::open(path);
                 status = capture.status();
                 for (int i = 0; i < 3 && capture.ok(); ++i) {
-                    if (const Status added = (*capture)->add(small_spec(i)); !added.ok()) status = added;
+                    if (const Status added = (*capture)->add(to_text(small_spec(i))); !added.ok()) status = added;
                 }
             }
             is_reached = FailingCall::was_reached();
@@ -239,7 +239,7 @@ TEST_CASE("a system that fails while specs are captured spoils no other line") {
             }
             const auto capture = tuning::Capture::open(path);
             REQUIRE(capture.ok());
-            for (int i = 0; i < 4; ++i) REQUIRE((*capture)->add(small_spec(i)).ok());
+            for (int i = 0; i < 4; ++i) REQUIRE((*capture)->add(to_text(small_spec(i))).ok());
         }
         REQUIRE(holdings().descriptors == before);
         const std::string all = "\n" + read_text(path);

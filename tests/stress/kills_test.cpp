@@ -121,9 +121,9 @@ TEST_CASE("killed while a spec is captured") {
     const TemporaryFolder folder;
     const std::string path = folder / "captured";
     int64_t number = 0;
-    const auto add = [&] { static_cast<void>((*tuning::Capture::open(path))->add(small_spec(number))); };
+    const auto add = [&] { static_cast<void>((*tuning::Capture::open(path))->add(to_text(small_spec(number)))); };
     const auto check = [&] {
-        REQUIRE((*tuning::Capture::open(path))->add(small_spec(++number)).ok());
+        REQUIRE((*tuning::Capture::open(path))->add(to_text(small_spec(++number))).ok());
         REQUIRE(("\n" + read_text(path)).find("\n" + to_text(small_spec(number)) + "\n") != std::string::npos);
     };
     CHECK(die_everywhere(add, check) >= 3);

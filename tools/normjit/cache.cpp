@@ -197,14 +197,14 @@ Status collect_garbage(const CacheOptions& options) {
 Status fill(const CacheOptions& options) {
     if (options.specs.empty())
         return invalid_argument("nothing to make: give a file of specs or a spec (see normjit cache fill --help)");
-    NORMJIT_TRY(const std::vector<Spec> specs, read_specs(options.specs));
+    NORMJIT_TRY(const std::vector<OpenSpec> specs, read_specs(options.specs));
     DeviceOptions device = options.device;
     device.cache = {.packs = std::vector<std::string>(), .everything = true};
     if (!options.folder.empty()) device.cache.folder = options.folder;
     NORMJIT_TRY(const Engine engine, open_engine(device));
     std::vector<std::string> missing;
-    for (const Spec& spec : specs) {
-        const auto kernel = engine.prepare(spec);
+    for (const auto& [spec, rows, slices] : specs) {
+        const auto kernel = engine.prepare(spec, {.expected_rows = rows, .expected_slices = slices});
         const Status& status = kernel.status();
         if (!status.ok()) return Status(status.code(), fmt::format("'{}': {}", to_text(spec), status.message()));
         missing.push_back(code_key(kernel->artifact()));

@@ -7,27 +7,42 @@
 
 #include <algorithm>
 #include <sstream>
+#include <utility>
 
 #include <fmt/core.h>
 
 namespace normjit::cli {
 namespace {
 
-/// Parses a spec; an error names the line it came from. Without sizes the spec may leave them open.
-Expected<Spec> read_spec(std::string_view text, const std::string& where, const Sizes* sizes) {
-    auto spec = parse_spec(text);
-    if (!spec.ok()) return Status(spec.status().code(), where + spec.status().message());
-    if (sizes == nullptr) return spec;
-    if (!spec->rows) spec->rows = sizes->rows;
-    if (!spec->slices) spec->slices = sizes->slices;
-    if (!spec->rows)
-        return invalid_argument(fmt::format("{}spec: rows is missing: the number of rows to make, at least 0", where));
-    if (!spec->slices)
-        return invalid_argument(fmt::format("{}spec: slices=any: the number of slices to make is missing", where));
-    return spec;
+/// Removes the ~ of key=~4096; returns whether there was one.
+bool remove_about(std::string& text, std::string_view key) {
+    const size_t at = text.rfind(key);
+    if (at == std::string::npos) return false;
+    text.erase(at + key.size() - 1, 1);
+    return true;
 }
 
-Status read_file(const std::string& path, const Sizes* sizes, std::vector<Spec>& specs) {
+/// Parses a spec; an error names the line it came from. Without sizes the spec may leave them open.
+Expected<OpenSpec> read_spec(std::string text, const std::string& where, const Sizes* sizes) {
+    const bool about_rows = remove_about(text, " rows=~"), about_slices = remove_about(text, " slices=~");
+    auto spec = parse_spec(text);
+    if (!spec.ok()) return Status(spec.status().code(), where + spec.status().message());
+    OpenSpec open = {*std::move(spec)};
+    if (sizes == nullptr) {
+        if (about_rows) open.rows = *std::exchange(open.spec.rows, std::nullopt);
+        if (about_slices) open.slices = *std::exchange(open.spec.slices, std::nullopt);
+        return open;
+    }
+    if (!open.spec.rows) open.spec.rows = sizes->rows;
+    if (!open.spec.slices) open.spec.slices = sizes->slices;
+    if (!open.spec.rows)
+        return invalid_argument(fmt::format("{}spec: rows is missing: the number of rows to make, at least 0", where));
+    if (!open.spec.slices)
+        return invalid_argument(fmt::format("{}spec: slices=any: the number of slices to make is missing", where));
+    return open;
+}
+
+Status read_file(const std::string& path, const Sizes* sizes, std::vector<OpenSpec>& specs) {
     NORMJIT_TRY(std::string text, read_text_file(path));
     std::istringstream lines(text);
     int number = 0;
@@ -35,8 +50,8 @@ Status read_file(const std::string& path, const Sizes* sizes, std::vector<Spec>&
         ++number;
         line = line.substr(0, line.find('#'));
         if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-        NORMJIT_TRY(Spec spec, read_spec(line, fmt::format("{}:{}: ", path, number), sizes));
-        specs.push_back(spec);
+        NORMJIT_TRY(OpenSpec spec, read_spec(line, fmt::format("{}:{}: ", path, number), sizes));
+        specs.push_back(std::move(spec));
     }
     return {};
 }
@@ -55,8 +70,8 @@ bool are_keys(std::string_view word) {
     return text::first_word(word).find('=') != std::string_view::npos && !begins_a_spec(word);
 }
 
-Expected<std::vector<Spec>> read(const std::vector<std::string>& inputs, const Sizes* sizes) {
-    std::vector<Spec> specs;
+Expected<std::vector<OpenSpec>> read(const std::vector<std::string>& inputs, const Sizes* sizes) {
+    std::vector<OpenSpec> specs;
     for (size_t i = 0; i < inputs.size();) {
         std::vector<std::string> words = {inputs[i++]};
         const bool is_file = !is_formula_file(words[0]) && !begins_a_spec(words[0]) && !are_keys(words[0]) &&
@@ -67,8 +82,8 @@ Expected<std::vector<Spec>> read(const std::vector<std::string>& inputs, const S
         }
         while (i < inputs.size() && are_keys(inputs[i])) words.push_back(inputs[i++]);
         NORMJIT_TRY(const std::string text, spec_text(words));
-        NORMJIT_TRY(Spec spec, read_spec(text, "", sizes));
-        specs.push_back(spec);
+        NORMJIT_TRY(OpenSpec spec, read_spec(text, "", sizes));
+        specs.push_back(std::move(spec));
     }
     return specs;
 }
@@ -92,9 +107,12 @@ Expected<std::string> spec_text(const std::vector<std::string>& words) {
 }
 
 Expected<std::vector<Spec>> read_shapes(const std::vector<std::string>& inputs, const Sizes& sizes) {
-    return read(inputs, &sizes);
+    NORMJIT_TRY(std::vector<OpenSpec> known, read(inputs, &sizes));
+    std::vector<Spec> specs;
+    for (OpenSpec& each : known) specs.push_back(std::move(each.spec));
+    return specs;
 }
 
-Expected<std::vector<Spec>> read_specs(const std::vector<std::string>& inputs) { return read(inputs, nullptr); }
+Expected<std::vector<OpenSpec>> read_specs(const std::vector<std::string>& inputs) { return read(inputs, nullptr); }
 
 }  // namespace normjit::cli

@@ -22,7 +22,14 @@ Expected<std::string> spec_text(const std::vector<std::string>& words);
 /// Reads files, specs, and specs that the shell has split into words. Errors name the file and the line.
 Expected<std::vector<Spec>> read_shapes(const std::vector<std::string>& inputs, const Sizes& sizes = {});
 
-/// Does the same, but allows specs for any number of rows and slices.
-Expected<std::vector<Spec>> read_specs(const std::vector<std::string>& inputs);
+/// A spec that may leave rows and slices open, and how many are expected there; 0: unknown.
+struct OpenSpec {
+    Spec spec;
+    int64_t rows = 0, slices = 0;
+};
+
+/// Reads specs likewise. In a spec such as "rmsnorm rows=~4096 cols=768", as NORMJIT_CAPTURE writes it, the rows are open,
+/// and expected to be about so many; read_shapes() takes the number.
+Expected<std::vector<OpenSpec>> read_specs(const std::vector<std::string>& inputs);
 
 }  // namespace normjit::cli
