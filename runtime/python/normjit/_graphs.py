@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from typing import Any
+
+TYPE_CHECKING = False  # as in typing, whose import takes milliseconds
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
 
 _callers: dict[str, Callable[..., Any]] = {}  # by the reason that torch gives: functions that call another one
 
