@@ -50,7 +50,8 @@ namespace {
 /// Returns the nearest of 1, 2, 3, 4, 6, 8, 12, 16 and so on, so that similar numbers have one kernel.
 int64_t rounded(int64_t count) {
     constexpr double half_step = 1.224745, step_and_half = 1.732051;  // the geometric means of 1, 1.5 and 2
-    if (count < 4) return std::max(count, Request::unknown);
+    if (count < 0 || count > INT64_MAX / 2) return Request::unknown;
+    if (count < 4) return count;
     const auto floor = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(count)));
     const double beyond = static_cast<double>(count) / static_cast<double>(floor);
     return beyond < half_step ? floor : beyond < step_and_half ? floor + floor / 2 : 2 * floor;
