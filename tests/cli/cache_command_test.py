@@ -62,6 +62,8 @@ class Cache(Case):
         entries = [entry for entry in json.loads(self.done("cache", "list", "--dir", warm, "--json"))["entries"]
                    if entry["spec"] == "layernorm cols=1024"]
         self.assertEqual(len({entry["schedule"] for entry in entries}), 2)
+        told = self.done("cache", "fill", "layernorm slices=~any cols=8 per_slice=gamma", "--dir", warm, "--json")
+        self.assertEqual(json.loads(told)["specs"], 1)
         self.refused(2, "spec: rows=x: must be a whole number", "cache", "fill", "layernorm rows=~x cols=8", "--dir", warm)
         self.refused(2, "spec: cols=0: must be at least 1", "cache", "fill", "layernorm cols=0", "--dir", warm)
         self.refused(2, "nothing to make: give a file of specs or a spec (see normjit cache fill --help)", "cache", "fill")

@@ -29,8 +29,8 @@ Expected<OpenSpec> read_spec(std::string text, const std::string& where, const S
     if (!spec.ok()) return Status(spec.status().code(), where + spec.status().message());
     OpenSpec open = {*std::move(spec)};
     if (sizes == nullptr) {
-        if (about_rows) open.rows = *std::exchange(open.spec.rows, std::nullopt);
-        if (about_slices) open.slices = *std::exchange(open.spec.slices, std::nullopt);
+        if (about_rows) open.rows = std::exchange(open.spec.rows, std::nullopt).value_or(0);
+        if (about_slices) open.slices = std::exchange(open.spec.slices, std::nullopt).value_or(0);
         return open;
     }
     if (!open.spec.rows) open.spec.rows = sizes->rows;
