@@ -114,10 +114,9 @@ void Engine::Impl::add(const Request& request, const LoadedKernel& kernel) {
     if (!request.schedule) kernels_.add(for_any_rows(request.spec), kernel);
 }
 
-/// Returns the schedule of the request's kernel, which takes any rows that the spec leaves open, from one for those that
-/// are expected.
-Schedule Engine::Impl::opened(const Request& request, const Schedule& schedule) const {
-    return for_open_rows(schedule, expected_spec(request), request.spec, device_->target());
+/// Returns the request for a kernel that takes any rows which the spec leaves open, with the schedule for expected ones.
+Request Engine::Impl::opened(const Spec& spec, const Spec& expected, const Schedule& schedule) const {
+    return {spec, for_open_rows(schedule, expected, spec, device_->target())};
 }
 
 Engine::Impl::Loaded Engine::Impl::choose_and_obtain(const Request& request) {
@@ -126,7 +125,7 @@ Engine::Impl::Loaded Engine::Impl::choose_and_obtain(const Request& request) {
     const bool is_known = chosen.tier == TuningTier::exact || chosen.tier == TuningTier::nearest_rows;
     const TunePolicy policy = is_known ? TunePolicy::off : tune_policy_;
     const Schedule schedule = policy == TunePolicy::on_miss ? tune(expected, chosen.schedule) : chosen.schedule;
-    NORMJIT_TRY(LoadedKernel kernel, obtain({request.spec, opened(request, schedule)}));
+    NORMJIT_TRY(LoadedKernel kernel, obtain(opened(request.spec, expected, schedule)));
     remember_choice(expected, schedule);
     if (policy == TunePolicy::background) {
         const std::lock_guard lock(background_mutex_);
@@ -141,7 +140,7 @@ Engine::Impl::Loaded Engine::Impl::obtain_kept(const Request& request) {
         if (LoadedKernel ready = kernels_.find(each)) return ready;
         const Spec expected = expected_spec(each);
         const Schedule schedule = each.schedule ? *each.schedule : advisor_.choose(expected).schedule;
-        auto kept = each.schedule ? load_kept(each.spec, schedule) : obtain_kept({each.spec, opened(each, schedule)});
+        auto kept = each.schedule ? load_kept(each.spec, schedule) : obtain_kept(opened(each.spec, expected, schedule));
         if (!kept.ok() && each.expects_some()) return obtain_kept({each.spec, {}});
         NORMJIT_TRY(LoadedKernel kernel, std::move(kept));
         if (!each.schedule) remember_choice(expected, schedule);
@@ -213,7 +212,7 @@ void Engine::Impl::tune_in_background(const Request& request, const Schedule& st
         const Spec expected = expected_spec(request);
         const Schedule schedule = tune(expected, start);
         if (schedule == start) return {};
-        NORMJIT_TRY(const LoadedKernel kernel, obtain({request.spec, opened(request, schedule)}));
+        NORMJIT_TRY(const LoadedKernel kernel, obtain(opened(request.spec, expected, schedule)));
         remember_choice(expected, schedule);
         kernels_.replace(request, kernel);
         return {};

@@ -46,7 +46,7 @@ class Engine::Impl {
     using Loaded = Expected<cache::LoadedKernel>;
     Loaded obtain(const cache::Request& request);
     void add(const cache::Request& request, const cache::LoadedKernel& kernel);
-    Schedule opened(const cache::Request& request, const Schedule& schedule) const;
+    cache::Request opened(const Spec& spec, const Spec& expected, const Schedule& schedule) const;
     Loaded choose_and_obtain(const cache::Request& request);
     Loaded obtain_kept(const cache::Request& request);
     Loaded load_kept(const Spec& spec, const Schedule& schedule);

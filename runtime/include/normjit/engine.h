@@ -15,9 +15,9 @@ namespace normjit {
 
 /// What prepare() does when the engine's memory lacks a kernel. sync: loads it from a pack or the cache folder, or else
 /// compiles it. background: lets a thread of the engine do that and returns `pending` until it is done. error: returns
-/// a kernel of the spec that was prepared for other numbers of rows, or `unavailable`; so does a program that captures a
-/// graph, in which no kernel can be made. load: loads it, but compiles and tunes nothing; `unavailable` if neither packs nor folder have it,
-/// for the expected rows or for many.
+/// a kernel of the spec that was prepared for other numbers of rows, or else `unavailable`; it serves a program that
+/// captures a graph, where no kernel can be made. load: loads it, for the expected rows or else for many, but compiles
+/// and tunes nothing; `unavailable` if neither packs nor folder have it.
 enum class OnMiss : uint8_t { sync, background, error, load };
 inline constexpr OnMiss all_on_miss[] = {OnMiss::sync, OnMiss::background, OnMiss::error, OnMiss::load};
 

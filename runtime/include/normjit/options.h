@@ -44,12 +44,13 @@ std::string_view name(IsaCap cap);
 /// heuristic's schedule, and a thread of the engine searches for a faster one, which later calls get; kernels handed
 /// out before stay valid.
 ///
-/// Measuring takes memory for the problem's tensors, and uses the engine's CPU threads. A dynamic M is measured with about
-/// PrepareOptions::expected_rows rows, each number for itself; if that is unknown, with ScheduleSpace::usual_rows. On a CPU all measured launches use the same tensors, so problems
-/// that fit the caches are measured in the caches: measuring outside the caches takes twice their size in memory, which
-/// `normjit tune` uses and an engine cannot spare. Records of `normjit tune` take precedence. While a graph is being
-/// captured, measuring is refused, as is the making of any kernel. The same schedule always gives the same bits, but
-/// two processes may choose different ones: see Engine::plan_digest().
+/// Measuring takes memory for the problem's tensors, and uses the engine's CPU threads. A dynamic M is measured with
+/// about PrepareOptions::expected_rows rows, each number for itself; if that is unknown, with
+/// ScheduleSpace::usual_rows. On a CPU all measured launches use the same tensors, so problems that fit the caches are
+/// measured in the caches: measuring outside the caches takes twice their size in memory, which `normjit tune` uses and
+/// an engine cannot spare. Records of `normjit tune` take precedence. While a graph is being captured, measuring is
+/// refused, as is the making of any kernel. The same schedule always gives the same bits, but two processes may choose
+/// different ones: see Engine::plan_digest().
 enum class TunePolicy : uint8_t { off, on_miss, background };
 inline constexpr TunePolicy all_tune_policies[] = {TunePolicy::off, TunePolicy::on_miss, TunePolicy::background};
 
