@@ -16,7 +16,7 @@ constexpr bool same(int c, Enum cpp) {
 }
 static_assert(same(NORMJIT_OK, Code::ok) && same(NORMJIT_INVALID_ARGUMENT, Code::invalid_argument) &&
               same(NORMJIT_UNAVAILABLE, Code::unavailable) && same(NORMJIT_FAILED, Code::failed) &&
-              same(NORMJIT_PENDING, Code::pending));
+              same(NORMJIT_PENDING, Code::pending) && same(NORMJIT_CAPTURING, Code::capturing));
 static_assert(same(NORMJIT_SYNC, OnMiss::sync) && same(NORMJIT_BACKGROUND, OnMiss::background) &&
               same(NORMJIT_ERROR, OnMiss::error) && same(NORMJIT_LOAD, OnMiss::load));
 static_assert(same(NORMJIT_GRADIENT_DERIVED, GradientKind::derived) &&

@@ -30,7 +30,9 @@ class FakeDevice final : public Device {
 
     const std::string& name() const override { return name_; }
     const Target& target() const override { return target_; }
-    Status check_free(void*) const override { return capturing ? failed("fake: a graph is being captured") : Status(); }
+    Status check_free(void*) const override {
+        return capturing ? normjit::capturing("fake: a graph is being captured") : Status();
+    }
 
     Expected<std::shared_ptr<const Kernel::Impl>> load(const Artifact& artifact) const override {
         ++loads;

@@ -18,6 +18,7 @@ constexpr Exit exit_of(Code code) {
             return Exit::unavailable;
         case Code::failed:
         case Code::pending:
+        case Code::capturing:
             break;
     }
     return Exit::failed;

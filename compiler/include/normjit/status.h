@@ -14,7 +14,8 @@ enum class Code {
     invalid_argument,  ///< the caller's input is wrong; the message names the input and what is allowed
     unavailable,       ///< this machine or build cannot do it (no such device, ISA or library)
     failed,            ///< an attempt failed (I/O, out of memory, a broken invariant)
-    pending            ///< it is being done; ask again
+    pending,           ///< it is being done; ask again
+    capturing          ///< a graph is being captured, which forbids it; ask again after that
 };
 
 /// Success, or a code with one line of text for people. Cheap to move; success allocates nothing.
@@ -37,6 +38,7 @@ inline Status invalid_argument(std::string message) { return {Code::invalid_argu
 inline Status unavailable(std::string message) { return {Code::unavailable, std::move(message)}; }
 inline Status failed(std::string message) { return {Code::failed, std::move(message)}; }
 inline Status pending(std::string message) { return {Code::pending, std::move(message)}; }
+inline Status capturing(std::string message) { return {Code::capturing, std::move(message)}; }
 
 /// A T, or the Status that says why there is none. Reading the value of an error is a programming error (asserted).
 template <class T>

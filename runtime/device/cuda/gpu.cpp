@@ -85,7 +85,7 @@ Status check_not_capturing(const Gpu& gpu, void* stream) {
     int status = capture_none;
     const Result result = gpu.driver().cuStreamIsCapturing(static_cast<Stream>(stream), &status);
     if (result == error_capture_implicit || (result == error_none && status != capture_none)) {
-        return failed("cuda: a graph is being captured; compile and load before, launch inside");
+        return capturing("cuda: a graph is being captured; compile and load before, launch inside");
     }
     return gpu.driver().check(result, "cuStreamIsCapturing");
 }

@@ -72,6 +72,9 @@ class Engine {
     /// work is done. Threads that ask for the same kernel at once wait for one of them to make it. A known spec takes
     /// well under 1 us.
     ///
+    /// A kernel that is not ready is refused with `capturing` while options.stream captures a graph: see load(). Then
+    /// OnMiss::error may find another kernel that serves.
+    ///
     /// With OnMiss::background, an error in making the kernel is returned once; asking again starts another attempt.
     Expected<Kernel> prepare(const Spec& spec, const PrepareOptions& options = {}) const;
     Expected<Kernel> prepare(const Spec& spec, const Schedule& schedule, const PrepareOptions& options = {}) const;
@@ -84,7 +87,7 @@ class Engine {
     ///
     /// On a GPU it works in the calling thread's current CUDA context if that belongs to the device, else in the
     /// primary context. It makes the kernel ready there, so that a graph may capture its launches at once. It is
-    /// refused with `failed` while `stream` (a CUstream) is capturing; with null, while any stream is capturing that
+    /// refused with `capturing` while `stream` (a CUstream) is capturing; with null, while any stream is capturing that
     /// the default stream waits for. Captures on other streams, in any thread, are not affected.
     Expected<Kernel> load(const Artifact& artifact, void* stream = nullptr) const;
 

@@ -26,7 +26,8 @@ typedef enum normjit_status {
     NORMJIT_INVALID_ARGUMENT = 1, /* the caller's input is wrong */
     NORMJIT_UNAVAILABLE = 2,      /* this machine or build cannot do it */
     NORMJIT_FAILED = 3,           /* it was tried and did not work */
-    NORMJIT_PENDING = 4           /* it is being done; ask again */
+    NORMJIT_PENDING = 4,          /* it is being done; ask again */
+    NORMJIT_CAPTURING = 5         /* a graph is being captured, which forbids it; ask again after that */
 } normjit_status;
 
 typedef enum normjit_dtype {

@@ -36,7 +36,11 @@ class Unavailable(Error):
     """This machine or installation cannot do it."""
 
 
-ERRORS = {1: InvalidArgument, 2: Unavailable}
+class Capturing(Error):
+    """A graph is being captured, which forbids to make a kernel."""
+
+
+ERRORS = {1: InvalidArgument, 2: Unavailable, 5: Capturing}
 
 
 class _Sized(ctypes.Structure):
@@ -220,7 +224,7 @@ class Kernel(_Handle):
 
         try:
             check(prepare())
-        except Error:
+        except Capturing:
             options.on_miss, self.stands_in = ON_MISS_ERROR, True
             if prepare() != 0:
                 raise

@@ -93,11 +93,14 @@ KnownKernel made(normjit_engine* engine, const Operands& operands, void* stream)
     options.expected_rows = arguments.rows;
     options.expected_slices = std::max<int64_t>(arguments.slices, 0);
     normjit_kernel* kernel = nullptr;
-    if (normjit_prepare(engine, &operands.spec, &options, &kernel) != NORMJIT_OK) {
+    const normjit_status status = normjit_prepare(engine, &operands.spec, &options, &kernel);
+    if (status == NORMJIT_CAPTURING) {
         const std::string reason = normjit_last_error();
-        options.on_miss = NORMJIT_ERROR;  // while a graph is being captured, another kernel of the spec may serve
+        options.on_miss = NORMJIT_ERROR;  // another kernel of the spec may serve
         if (normjit_prepare(engine, &operands.spec, &options, &kernel) != NORMJIT_OK) throw Error(reason);
         made.engine = nullptr;
+    } else {
+        check_normjit(status);
     }
     made.kernel.reset(kernel);
     check_normjit(normjit_kernel_workspace_bytes(kernel, arguments.rows * std::max<int64_t>(arguments.slices, 1), 0,

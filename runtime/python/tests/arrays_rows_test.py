@@ -6,20 +6,22 @@ import numpy as np
 import pytest
 from normjit import _library
 
+FAILED, CAPTURING = 3, 5  # normjit_status
+
 
 @pytest.fixture
 def prepared(monkeypatch):
     """Returns a list that gets the rows and on_miss of each kernel that is asked for."""
 
     class Asked(list):
-        refuses = False
+        refusal = 0  # the status with which kernels are not made
 
     asked, prepare = Asked(), _library.library.normjit_prepare
 
     def spied(engine, spec, options, kernel):
         asked.append((options._obj.expected_rows, options._obj.on_miss))
-        if asked.refuses and options._obj.on_miss == 0:
-            return prepare(None, spec, options, kernel)  # an error, as while a graph is being captured
+        if asked.refusal and options._obj.on_miss == 0:
+            return asked.refusal if prepare(None, spec, options, kernel) else 0
         return prepare(engine, spec, options, kernel)
 
     monkeypatch.setattr(_library.library, "normjit_prepare", spied)
@@ -41,14 +43,17 @@ def test_rows(prepared, cols, norm):
     (1236, lambda x: normjit.rms_norm(x)[0]), (1237, lambda x: normjit.formula("l2norm")(x=x, eps=0.0)[0])])
 def test_a_kernel_for_other_rows_stands_in(prepared, cols, norm):
     x = np.random.default_rng(1).standard_normal((100, cols), np.float32)
-    prepared.refuses = True
+    prepared.refusal = CAPTURING
     with pytest.raises(normjit.Error, match="engine"):
         norm(x)
-    prepared.refuses = False
+    prepared.refusal = 0
     one = norm(x[:1])
-    prepared.refuses = True
+    prepared.refusal = CAPTURING
     np.testing.assert_allclose(norm(x)[:1], one, rtol=1e-6)
-    prepared.refuses = False
+    prepared.refusal = FAILED
+    with pytest.raises(normjit.Error, match="engine"):  # a fault is not hidden by a kernel that would serve
+        norm(x)
+    prepared.refusal = 0
     prepared.clear()
     norm(x)
     assert prepared == [(100, 0)]  # the other was not kept
