@@ -69,7 +69,10 @@ def work(gpu, lock, pipe):
     peers = gpu_peers.importable(gpu_peers.PEERS)
     gpu_timing.share_gpu(lock)
     while True:
-        kind, problem = pipe.recv()
+        try:
+            kind, problem = pipe.recv()
+        except EOFError:  # all is measured
+            return
         with gpu_timing.turn:
             if kind == "results":
                 results = gpu_peers.measure_spec(problem, peers, 0.2)

@@ -163,6 +163,15 @@ def rows_of_middle(results):
                *(f"{number:.2f}" for each in shares for number in (statistics.median(each), min(each)))]
 
 
+# The tables of a file that page_round.py wrote.
+TABLES_OF_PAGE = (
+    {"title": "Backward passes, bf16, 32768 rows", "only": "^\\S+ 32768x\\d+ x=bf16$"},
+    {"title": "Backward passes: micro-batches, other types and widths", "only": "^\\S+ \\d+x\\d+ x=\\S+( gamma=f32)?$", "except": "^\\S+ 32768x\\d+ x=bf16$"},
+    {"title": "Backward passes: a residual stream; samples with a scale and shift of their own (adaLN); heads with gammas of their own", "only": "(dresidual|^\\S+ \\d+x\\d+x\\d+ x=bf16 per_slice)"},
+    {"title": "Forward passes", "only": "pass=forward"},
+    {"title": "Norms of templates/norms", "form": "formulas"},
+)
+
 FORMS = {"times": rows_of_times, "shares": rows_of_shares, "widths": rows_of_widths}
 
 
@@ -214,10 +223,12 @@ def page(sections):
     for section in sections:
         lines.append(f"## {section['title']}\n")
         lines += [text + "\n" for text in section["text"]]
-        if "versions" in section:
-            lines.append(f"With {versions(section['versions'])}.\n")
+        tables = section.get("tables", [])
+        if "page" in section:
+            lines.append(f"With {versions([section['page']])}.\n")
+            tables = [{**table, "files": [section["page"]]} for table in TABLES_OF_PAGE]
         lines += [f"![{chart['title']}](charts/{chart['file']})\n" for chart in section.get("charts", [])]
-        for table in section.get("tables", []):
+        for table in tables:
             lines += lines_of_table(table)
     return "\n".join(lines).rstrip() + "\n"
 
