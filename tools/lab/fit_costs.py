@@ -22,11 +22,11 @@ import numpy
 
 HERE = pathlib.Path(__file__).resolve().parent
 RECORDS, COSTS = HERE / "results" / "points", HERE.parents[1] / "compiler" / "schedule" / "costs" / "cuda.txt"
-SLOW = 0.3  # a logarithm of a ratio, from which on schedules are equally slow
+SLOW = 0.2  # a logarithm of a ratio, from which on schedules are equally slow
 SETTINGS = {"objective": "regression", "num_leaves": 63, "learning_rate": 0.1, "min_child_samples": 20, "subsample": 0.8,
             "subsample_freq": 1, "colsample_bytree": 0.5, "seed": 1, "deterministic": True, "force_row_wise": True,
-            "num_threads": 2, "verbose": -1}
-TREES = 200
+            "num_threads": 1, "verbose": -1}
+TREES = 400
 
 
 def candidates(program, files):
