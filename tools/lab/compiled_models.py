@@ -13,6 +13,7 @@ backward on a GPU, and normjit's among them."""
 import argparse
 import contextlib
 import copy
+import datetime
 import importlib.util
 import json
 import os
@@ -285,8 +286,8 @@ def main():
             found[kind] = {"rows": rows, "ratio": ratio}
             if options.json:
                 with open(options.json, "w") as file:
-                    json.dump({"options": vars(options), "torch": torch.__version__, "place": place, "models": found}, file,
-                              indent=1, default=str)
+                    json.dump({"gpu": place, "date": datetime.date.today().isoformat(), "options": vars(options),
+                               "torch": torch.__version__, "models": found}, file, indent=1, default=str)
 
 
 if __name__ == "__main__":

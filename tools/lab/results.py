@@ -6,10 +6,11 @@
     python3 tools/lab/results.py --charts   its charts as well (needs matplotlib)
     python3 tools/lab/results.py --check    fails if the page is not what it would write
 
-and the table of README.md, of the problems in results/readme.json: normjit, and the fastest of the others.
+and the table of README.md, of the problems in results/readme.json: normjit, and the fastest of the others; and that of
+the Python package's README.md, of training steps.
 
-A file of results is what page_round.py or middle.py wrote, or `normjit bench --json`, cpu_peers.py, torch_operators.py
-or jax_norms.py with the date.
+A file of results is what page_round.py, middle.py or compiled_models.py wrote, or `normjit bench --json`, cpu_peers.py,
+torch_operators.py or jax_norms.py with the date.
 """
 import argparse
 import json
@@ -21,6 +22,8 @@ import sys
 HERE = pathlib.Path(__file__).parent
 PAGE = HERE / "RESULTS.md"
 README = HERE.parents[1] / "README.md"
+PYTHON_README = HERE.parents[1] / "runtime" / "python" / "README.md"
+STEPS = "h100_compiled_models.json"  # of PYTHON_README
 PEERS = {"normjit": "normjit", "cudnn": "cuDNN", "quack": "QuACK", "triton": "Triton", "liger": "Liger",
          "compile": "torch.compile", "compile-best": "torch.compile, best", "torch": "PyTorch", "onednn": "oneDNN",
          "recompute": "normjit, statistics recomputed", "fla": "flash-linear-attention"}
@@ -163,6 +166,32 @@ def rows_of_middle(results):
                *(f"{number:.2f}" for each in shares for number in (statistics.median(each), min(each)))]
 
 
+MODELS = {"gpt2": "GPT-2, 1024 wide, 8 layers", "dit": "adaLN blocks, 1152, 6 layers", "llama": "Llama, 2048, 4 layers",
+          "qwen3": "Qwen3, 2048, 4 layers"}  # of compiled_models.py
+CONTENDERS = {"eager torch": "torch, eager", "eager Liger": "Liger's norms", "eager normjit": "`enable()`, `patch(model)`",
+              "eager normjit, forward": "`enable()`, `patch(model, forward=True)`", "compiled torch": "torch.compile",
+              "compiled by normjit": 'torch.compile, `backend="normjit"`'}
+
+
+def rows_of_models(models):
+    """Returns the milliseconds of a training step of each model, and how torch.compile's backends compare."""
+    def row(title, of_model):
+        return [title, *(of_model(each) for each in models.values())]
+
+    def step(contender):
+        return lambda model: next(f"{each['step_ms'][0]:.1f}" for each in model["rows"] if each["contender"] == contender)
+
+    def regions(model):
+        ours = next(each for each in model["rows"] if each["contender"] == "compiled by normjit")
+        return f"{len(ours['taken'])} of {ours['regions']}"
+
+    yield row("", lambda each: next(MODELS[kind] for kind in models if models[kind] is each))
+    for contender, title in CONTENDERS.items():
+        yield row(title, step(contender))
+    yield row('torch.compile over `backend="normjit"`, median of pairs', lambda each: f"{each['ratio']:.3f}")
+    yield row("regions taken", regions)
+
+
 # The tables of a file that page_round.py wrote.
 TABLES_OF_PAGE = (
     {"title": "Backward passes, bf16, 32768 rows", "only": "^\\S+ 32768x\\d+ x=bf16$"},
@@ -175,7 +204,25 @@ TABLES_OF_PAGE = (
 FORMS = {"times": rows_of_times, "shares": rows_of_shares, "widths": rows_of_widths}
 
 
+def lines_of_models(name):
+    head, *rows = rows_of_models(json.loads((HERE / "results" / name).read_text())["models"])
+    return markdown(head, rows)
+
+
+def markdown(head, rows):
+    yield "| " + " | ".join(head) + " |"
+    yield "|---|" + "---:|" * (len(head) - 1)
+    yield from ("| " + " | ".join(row) + " |" for row in rows)
+
+
 def lines_of_table(table):
+    if table.get("form") == "models":
+        [name] = table["files"]
+        document = json.loads((HERE / "results" / name).read_text())
+        yield f"{document['gpu']}, {document['date']}: [{name}](results/{name})\n"
+        yield from lines_of_models(name)
+        yield ""
+        return
     results = read(table["files"])
     if "title" in table:
         yield f"### {table['title']}\n"
@@ -190,9 +237,7 @@ def lines_of_table(table):
         head, *rows = rows_of_formulas(read_formulas(table["files"]))
     else:
         head, *rows = FORMS[table.get("form", "times")](wanted(table))
-    yield "| " + " | ".join(head) + " |"
-    yield "|---|" + "---:|" * (len(head) - 1)
-    yield from ("| " + " | ".join(row) + " |" for row in rows)
+    yield from markdown(head, rows)
     yield ""
 
 
@@ -209,13 +254,19 @@ def readme_table(rows):
                f"{PEERS[peer]} {cell(best)} |")
 
 
-def readme():
-    """Returns README.md with its table as the results have it."""
-    text = README.read_text()
-    start = text.index("| | ceiling | normjit | fastest other |")
-    end = text.index("\n\n", start)
+def with_table(path, head, lines):
+    """Returns the text of a file with these lines in place of the table that begins with a head."""
+    text = path.read_text()
+    start = text.index(head)
+    return text[:start] + "\n".join(lines) + text[text.index("\n\n", start):]
+
+
+def written(sections):
+    """Returns the text of each file that is written: {path: text}."""
     rows = json.loads((HERE / "results" / "readme.json").read_text())
-    return text[:start] + "\n".join(readme_table(rows)) + text[end:]
+    return {PAGE: page(sections),
+            README: with_table(README, "| | ceiling | normjit | fastest other |", readme_table(rows)),
+            PYTHON_README: with_table(PYTHON_README, "|  | GPT-2", lines_of_models(STEPS))}
 
 
 def page(sections):
@@ -239,14 +290,11 @@ def main():
     parser.add_argument("--check", action="store_true", help="write nothing; fail where the page would change")
     options = parser.parse_args()
     sections = json.loads((HERE / "results" / "index.json").read_text())
-    text = page(sections)
-    if options.check:
-        for path, wanted_text in ((PAGE, text), (README, readme())):
-            if path.read_text() != wanted_text:
-                sys.exit(f"{path.name} is not what tools/lab/results.py writes: run it")
-        return
-    PAGE.write_text(text)
-    README.write_text(readme())
+    for path, text in written(sections).items():
+        if not options.check:
+            path.write_text(text)
+        elif path.read_text() != text:
+            sys.exit(f"{path.name} is not what tools/lab/results.py writes: run it")
     if options.charts:
         import charts  # needs matplotlib
         for section in sections:

@@ -74,10 +74,6 @@ class Transformer(nn.Module):
         return functional.cross_entropy(logits.to(wide), ids[:, 1:].flatten())
 
 
-def norms(model):
-    return [module for module in model.modules() if isinstance(module, (nn.LayerNorm, LlamaNorm))]
-
-
 def make(kind, width, layers, vocabulary, tokens, dtype=torch.bfloat16, device="cpu"):
     """Returns a model with the same random weights for the same arguments; its norms have weights as if trained."""
     torch.manual_seed(0)

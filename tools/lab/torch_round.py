@@ -22,11 +22,10 @@ PARTS = {  # the script, its arguments, and its time limit in seconds
     "operators": ("torch_operators.py", ["--device", "{device}", "--rounds", "9"], 80),
     "host_memory": ("torch_operators.py", ["--rounds", "7"], 25),
     "host_memory_kept": ("torch_operators.py", ["--rounds", "7", "--keep-memory"], 25),
-    "steps": ("training_step.py", ["--device", "{device}", "--rounds", "15", "--layers", "4"], 175),
+    "steps": ("compiled_models.py", ["gpt2", "llama", "--device", "{device}", "--rounds", "15"], 175),
     "jax": ("jax_norms.py", ["--rounds", "9"], 45),
 }
-SMALL = {"steps": ["--width", "128", "--layers", "1", "--tokens", "32", "--vocabulary", "128", "--rounds", "3",
-                   "--no-compile"]}  # arguments to try the round on a CPU
+SMALL = {"steps": ["--small", "--rounds", "3"]}  # arguments to try the round on a CPU
 
 
 def run(part, folder, device):
@@ -60,12 +59,12 @@ def show(part, folder):
     if not path.exists():
         return
     found = json.loads(path.read_text())
-    print(f"\n{part}: {found.get('place', '')}")
+    print(f"\n{part}: {found.get('place', found.get('gpu', ''))}")
     if part == "steps":
-        for kind, rows in found["steps"].items():
-            for row in rows:
-                print(f"  {kind:6} {row['contender']:18} step {row['step_ms'][0]:8.2f} ms  norm {row['norm_us']:8.1f} us  "
-                      f"loss {row['loss']:.4f}  difference {row['difference']:.1e}")
+        for kind, model in found["models"].items():
+            for row in model["rows"]:
+                print(f"  {kind:6} {row['contender']:22} step {row['step_ms'][0]:8.2f} ms  loss {row['loss']:.1e}  gradients "
+                      f"{row['gradients']:.1e}")
         return
     for kind, times in ratios(found["results"]).items():
         print(f"  {kind:18} times as fast: {min(times):5.2f} to {max(times):5.2f}, median {statistics.median(times):5.2f}")
