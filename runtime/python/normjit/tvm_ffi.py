@@ -27,7 +27,8 @@ _prepare, _workspace_bytes = _module.prepare, _module.workspace_bytes
 def prepare(spec: str, device: Any, *tensors: str) -> Callable[..., None]:
     """Compiles a kernel, or finds it in memory or in the cache, and returns the function that launches it.
 
-    spec     a text such as "layernorm cols=4096 x=bf16 gamma=f32"; it may begin with a formula
+    spec     a text such as "layernorm cols=4096 x=bf16 gamma=f32"; it may begin with a formula. With "rows=~512" the
+             kernel takes any number of rows, and is fastest for about 512; likewise "slices=~8"
     device   a CPU or CUDA device: "cuda:0", or one of tvm_ffi's or torch's
     tensors  the names of the tensors, inputs and outputs, in the order in which the function takes them
 

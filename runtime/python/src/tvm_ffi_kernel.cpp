@@ -4,8 +4,10 @@
 #include "cpu_workspace.h"
 
 #include <algorithm>
+#include <charconv>
 #include <map>
 #include <mutex>
+#include <utility>
 
 #include <dlfcn.h>
 
@@ -84,6 +86,32 @@ int32_t number_of(const normjit_spec& spec, const std::string& name) {
     return number;
 }
 
+/// Takes key=~4096 from a spec's text; returns the number, or 0 if the key is not there.
+int64_t take_expected(std::string& text, std::string_view key) {
+    const size_t at = text.rfind(key);
+    if (at == text.npos) return 0;
+    const size_t end = std::min(text.find(' ', at + 1), text.size());
+    int64_t number = 0;
+    const auto [last, error] = std::from_chars(&text[at + key.size()], &text[end], number);
+    if (error != std::errc() || last != &text[end] || number < 0)
+        refuse("spec", text.substr(at + 1, end - at - 1) + ": must be a whole number after ~");
+    text.erase(at, end - at);
+    return number;
+}
+
+/// A spec that may leave rows and slices open, and how many are expected there; 0: unknown.
+struct OpenSpec {
+    explicit OpenSpec(std::string given)
+        : rows(take_expected(given, " rows=~")), slices(take_expected(given, " slices=~")), text(std::move(given)) {
+        spec.size = sizeof spec;
+        check(normjit_spec_parse(text.c_str(), &spec));
+    }
+
+    int64_t rows, slices;
+    std::string text;  ///< to which the spec points
+    normjit_spec spec{};
+};
+
 }  // namespace
 
 const Api& api() {
@@ -92,24 +120,22 @@ const Api& api() {
 }
 
 std::unique_ptr<normjit_kernel, decltype(&normjit_kernel_destroy)> prepare(const std::string& text, Device device) {
-    normjit_spec spec{};
-    spec.size = sizeof spec;
-    check(normjit_spec_parse(text.c_str(), &spec));
+    const OpenSpec open(text);
     normjit_prepare_options options{};
     options.size = sizeof options;
     options.stream = stream_of(device);
+    options.expected_rows = open.rows;
+    options.expected_slices = open.slices;
     normjit_kernel* kernel = nullptr;
-    check(normjit_prepare(engine_of(device), &spec, &options, &kernel));
+    check(normjit_prepare(engine_of(device), &open.spec, &options, &kernel));
     return {kernel, normjit_kernel_destroy};
 }
 
 Kernel::Kernel(const std::string& text, Device device, std::vector<std::string> names)
     : device_(device), kernel_(prepare(text, device)) {
-    normjit_spec spec{};
-    spec.size = sizeof spec;
-    check(normjit_spec_parse(text.c_str(), &spec));
+    const OpenSpec open(text);
     for (std::string& name : names) {
-        const int32_t number = number_of(spec, name);
+        const int32_t number = number_of(open.spec, name);
         if (std::ranges::any_of(places_, [&](const Place& place) { return place.number == number; }))
             refuse(name, "is named twice");
         places_.push_back({std::move(name), number});

@@ -21,7 +21,7 @@ const Api& api();
 struct Raised {};
 
 /// Prepares a kernel for a spec, which may have a formula, with the engine of the device. That engine lives as long as
-/// the process. Thread safe.
+/// the process. With "rows=~4096" the rows are open, and expected to be about so many; likewise the slices. Thread safe.
 std::unique_ptr<normjit_kernel, decltype(&normjit_kernel_destroy)> prepare(const std::string& spec, Device device);
 
 class Kernel {

@@ -4,6 +4,7 @@
 import os
 import pathlib
 import subprocess
+import sys
 import threading
 
 import jax
@@ -47,6 +48,21 @@ def test_torch_and_a_formula():
     gamma, y = torch.randn(48), torch.empty(5, 48, dtype=torch.bfloat16)
     prepare(GATED + "pass=forward cols=48 x=f32 y=bf16", torch.device("cpu"), "x", "z", "gamma", "y")(x, z, gamma, y)
     reference.assert_close(y.float().numpy(), gated(x, z, gamma), "bfloat16", "y")
+
+
+@pytest.mark.parametrize("spec", [RMS, GATED + "pass=forward cols=48 out=y"])
+def test_expected_rows(spec, tmp_path):
+    about, names = spec + " rows=~500 slices=~1", ["x", "gamma", "y"] + ["z"] * (spec != RMS)
+    x, gamma, y, z = random(1, 7, 48), random(2, 48), np.empty((7, 48), np.float32), np.full((7, 48), 100, np.float32)
+    prepare(about, CPU, *names)(*[x, gamma, y, z][:len(names)])
+    reference.assert_close(y, gated(x, z, gamma), "float32", "y")
+    assert normjit.tvm_ffi.workspace_bytes(about, CPU, 7) >= 0
+    with pytest.raises(ValueError, match="rows=~many: must be a whole number"):
+        prepare(spec + " rows=~many", CPU, *names)
+    code = f"import normjit.tvm_ffi; normjit.tvm_ffi.prepare({about!r}, 'cpu', *{names})"
+    captured = tmp_path / "specs.txt"
+    subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "NORMJIT_CAPTURE": str(captured)})
+    assert "rows=~512" in captured.read_text()
 
 
 def test_the_page():
