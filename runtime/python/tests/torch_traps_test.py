@@ -48,8 +48,11 @@ def test_enabled_nests():
 
 
 def test_one_norm_alone():
-    normjit.torch.enable(layer_norm=False, devices="cpu")
+    with pytest.raises(normjit.Unavailable, match="rms_norm: torch has no operator of it on CPUs"):
+        normjit.torch.enable(layer_norm=False, devices="cpu")
     assert normjit.torch.enabled_operators() == set()
+    normjit.torch.enable(rms_norm=False, devices="cpu")
+    assert normjit.torch.enabled_operators() == {LAYER_NORM}
 
 
 @pytest.mark.parametrize("devices", ["cpu", "cpu:0", torch.device("cpu"), torch.device("cpu", 0), ("cpu", torch.device("cpu")),

@@ -51,9 +51,12 @@ def enable(layer_norm: bool = True, rms_norm: bool = True, devices: Devices = No
     kinds = None if devices is None else _kinds(devices)
     with _lock:
         served = _served_with(THREADS.index(threads), kinds)
-        wanted_norms = {name for name, wanted in (("layer_norm", layer_norm), ("rms_norm", rms_norm)) if wanted}
-        for kernel, (norm, device, _, _) in OPERATORS.items():
-            if norm in wanted_norms and device in served and kernel not in _enabled:
+        norms = {name for name, wanted in (("layer_norm", layer_norm), ("rms_norm", rms_norm)) if wanted}
+        wanted = [kernel for kernel, (norm, device, _, _) in OPERATORS.items() if norm in norms and device in served]
+        if norms and not wanted:
+            raise Unavailable("rms_norm: torch has no operator of it on CPUs that normjit could replace; patch(model) serves it")
+        for kernel in wanted:
+            if kernel not in _enabled:
                 _override(kernel)
 
 
