@@ -53,28 +53,21 @@ def title_of(spec):
     return " ".join([norm, "x".join(size), *(f"{key}={value}" for key, value in keys.items())])
 
 
+def documents(names):
+    """Returns the contents of some files of results."""
+    return [json.loads((HERE / "results" / name).read_text()) for name in names]
+
+
 def read(names):
-    """Returns all results of some files, each with its device and date."""
-    results = []
-    for name in names:
-        document = json.loads((HERE / "results" / name).read_text())
-        device = document.get("gpu") or document.get("cpu")
-        facts = {"device": device, "date": document["date"]}
-        facts |= {"framework": each for each in ("torch", "jax") if each in document}
-        results += [result | facts for result in document["results"]]
-    return results
-
-
-def read_formulas(names):
-    """Returns the results of formula_peers.py in files of page_round.py."""
-    return [each for name in names for each in json.loads((HERE / "results" / name).read_text())["formulas"]]
+    """Returns all results of some files."""
+    return [result for document in documents(names) for result in document["results"]]
 
 
 def versions(names):
     """Returns "liger-kernel 0.8.5, torch 2.11.0" of files that have the versions of their peers."""
     packages = {}
-    for name in names:
-        packages |= json.loads((HERE / "results" / name).read_text()).get("packages", {})
+    for document in documents(names):
+        packages |= document.get("packages", {})
     return ", ".join(f"{name} {version}" for name, version in sorted(packages.items()))
 
 
@@ -127,9 +120,9 @@ def rows_of_widths(shapes):
         yield [str(width), *(shares.get(norm, "-") for norm in norms)]
 
 
-def rows_of_frameworks(results):
-    """Returns a framework's norms with its own kernels and with normjit's."""
-    theirs = {"torch": "PyTorch", "jax": "JAX"}[results[0]["framework"]]
+def rows_of_framework(document):
+    """Yields a framework's norms with its own kernels and with normjit's."""
+    theirs, results = "PyTorch" if "torch" in document else "JAX", document["results"]
     calls = any("call_us" in result for result in results)
     yield ["", theirs, "normjit", "times as fast", *(["a call, " + theirs, "a call, normjit"] if calls else [])]
     for result in results:
@@ -140,10 +133,10 @@ def rows_of_frameworks(results):
         yield [f"{result['kind']} {size} {dtype or 'f32'}", *times, f"{before / after:.2f}", *(call if calls else [])]
 
 
-def rows_of_formulas(results):
-    """Returns a row for each case: its forward pass, then its backward pass."""
+def rows_of_formulas(found):
+    """Yields a row for each case of formula_peers.py: its forward pass, then its backward pass."""
     cases = {}
-    for result in results:
+    for result in (each for document in found for each in document.get("formulas", document["results"])):
         cases.setdefault(result["case"], {})[result["peer"]] = result
     peers = [peer for peer in PEERS if any(peer in of_case for of_case in cases.values())]
     yield ["", "ceiling", *(PEERS[peer] for peer in peers)]
@@ -173,8 +166,10 @@ CONTENDERS = {"eager torch": "torch, eager", "eager Liger": "Liger's norms", "ea
               "compiled by normjit": 'torch.compile, `backend="normjit"`'}
 
 
-def rows_of_models(models):
-    """Returns the milliseconds of a training step of each model, and how torch.compile's backends compare."""
+def rows_of_models(document):
+    """Yields the milliseconds of a training step of each model, and how torch.compile's backends compare."""
+    models = document["models"]
+
     def row(title, of_model):
         return [title, *(of_model(each) for each in models.values())]
 
@@ -201,43 +196,28 @@ TABLES_OF_PAGE = (
     {"title": "Norms of templates/norms", "form": "formulas"},
 )
 
-FORMS = {"times": rows_of_times, "shares": rows_of_shares, "widths": rows_of_widths}
+FORMS = {"times": lambda table: rows_of_times(wanted(table)), "shares": lambda table: rows_of_shares(wanted(table)),
+         "widths": lambda table: rows_of_widths(wanted(table)), "middle": lambda table: rows_of_middle(read(table["files"])),
+         "formulas": lambda table: rows_of_formulas(documents(table["files"])),
+         "frameworks": lambda table: rows_of_framework(*documents(table["files"])),
+         "models": lambda table: rows_of_models(*documents(table["files"]))}
 
 
-def lines_of_models(name):
-    head, *rows = rows_of_models(json.loads((HERE / "results" / name).read_text())["models"])
-    return markdown(head, rows)
-
-
-def markdown(head, rows):
+def markdown(rows):
+    """Yields the lines of a table, whose first row is its head."""
+    head, *rows = rows
     yield "| " + " | ".join(head) + " |"
     yield "|---|" + "---:|" * (len(head) - 1)
     yield from ("| " + " | ".join(row) + " |" for row in rows)
 
 
 def lines_of_table(table):
-    if table.get("form") == "models":
-        [name] = table["files"]
-        document = json.loads((HERE / "results" / name).read_text())
-        yield f"{document['gpu']}, {document['date']}: [{name}](results/{name})\n"
-        yield from lines_of_models(name)
-        yield ""
-        return
-    results = read(table["files"])
     if "title" in table:
         yield f"### {table['title']}\n"
-    devices = sorted({f"{result['device']}, {result['date']}" for result in results})
+    devices = sorted({f"{each.get('gpu') or each['cpu']}, {each['date']}" for each in documents(table["files"])})
     files = ", ".join(f"[{name}](results/{name})" for name in table["files"])
     yield f"{'; '.join(devices)}: {files}\n"
-    if table.get("form") == "frameworks":
-        head, *rows = rows_of_frameworks(results)
-    elif table.get("form") == "middle":
-        head, *rows = rows_of_middle(results)
-    elif table.get("form") == "formulas":
-        head, *rows = rows_of_formulas(read_formulas(table["files"]))
-    else:
-        head, *rows = FORMS[table.get("form", "times")](wanted(table))
-    yield from markdown(head, rows)
+    yield from markdown(FORMS[table.get("form", "times")](table))
     yield ""
 
 
@@ -266,7 +246,7 @@ def written(sections):
     rows = json.loads((HERE / "results" / "readme.json").read_text())
     return {PAGE: page(sections),
             README: with_table(README, "| | ceiling | normjit | fastest other |", readme_table(rows)),
-            PYTHON_README: with_table(PYTHON_README, "|  | GPT-2", lines_of_models(STEPS))}
+            PYTHON_README: with_table(PYTHON_README, "|  | GPT-2", markdown(rows_of_models(*documents([STEPS]))))}
 
 
 def page(sections):
