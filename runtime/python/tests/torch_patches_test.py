@@ -293,6 +293,17 @@ def test_verify_raises():
         module(x.requires_grad_()).sum().backward()
 
 
+def test_verify_of_a_weight_that_is_gathered_for_each_pass():
+    """Imitates FSDP2, which frees the weight after the forward pass and gathers it when the gradient of y arrives."""
+    module = normjit.torch.patch(InPython(), verify=True)
+    kept = module.weight.detach().clone()
+    y = module(leaf(1, 3, 8))
+    module.weight.data.fill_(float("nan"))
+    y.register_hook(lambda dy: (module.weight.data.copy_(kept), None)[1])
+    y.pow(3).sum().backward()
+    assert module.weight.grad.isfinite().all()
+
+
 FULLY_SHARDED = """
 import copy, sys, torch, normjit.torch
 from torch import distributed

@@ -15,7 +15,7 @@ LARGEST_OF_ITS_OWN = 0.5  # the largest distance of the module's own gradient, i
 
 
 def at_backward(mark, module, kind, inputs, y, norm, applied):
-    """Compares when the gradient of y arrives. `kind` is the class that the module had before patch(); `applied` is
+    """Compares after the norm's backward pass. `kind` is the class that the module had before patch(); `applied` is
     normjit's function of the inputs and the parameters."""
     device = inputs[0].device.type
     autocast = dict(device_type=device, dtype=torch.get_autocast_dtype(device),
@@ -48,7 +48,7 @@ def at_backward(mark, module, kind, inputs, y, norm, applied):
     given = []
 
     def compare(dy):
-        if not mark.verify or not bool(dy.isfinite().all()):
+        if not mark.verify or dy is None or not bool(dy.isfinite().all()):
             return
         mark.verify = False
         given.append(dy.detach())
@@ -61,7 +61,9 @@ def at_backward(mark, module, kind, inputs, y, norm, applied):
         for name in ours:
             _check(f"{mark.name or 'the model'} ({kind.__name__})", name, ours[name], own[name], wide[name], sizes[name])
 
-    y.register_hook(compare)
+    # Hooks on y itself may run before those by which FSDP2 gathers the weights again.
+    number = y.output_nr
+    y.grad_fn.register_hook(lambda _, of_outputs: compare(of_outputs[number]))
 
 
 def _leaf(tensor, wide):
