@@ -304,6 +304,29 @@ def test_verify_of_a_weight_that_is_gathered_for_each_pass():
     assert module.weight.grad.isfinite().all()
 
 
+class Squared(torch.nn.Module):
+    def forward(self, weight):
+        return weight.square()
+
+
+@pytest.mark.parametrize("make", [InPython, lambda: torch.nn.RMSNorm(8, eps=1e-6)])
+def test_report_of_a_parametrization(make):
+    plain = make()
+    module = normjit.torch.patch(copy.deepcopy(plain))
+    for each in (plain, module):
+        torch.nn.utils.parametrize.register_parametrization(each, "weight", Squared())
+    x = leaf(1, 3, 8)
+    with Served(1):
+        ours = passes(module, x)
+    torch.testing.assert_close(ours, passes(plain, x))
+    (name, _, whose), *_ = normjit.torch.report(module)["norms"]
+    assert (name, whose) == ("", "normjit's, by patch()")
+    normjit.torch.unpatch(module)
+    assert not any(each.patched for each in normjit.torch.found(module))
+    (found,) = normjit.torch.found(torch.nn.utils.parametrizations.weight_norm(torch.nn.RMSNorm(8), dim=None))[:1]
+    assert found.reason == "it has modules inside, such as a parametrization"
+
+
 FULLY_SHARDED = """
 import copy, sys, torch, normjit.torch
 from torch import distributed

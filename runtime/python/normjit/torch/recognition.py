@@ -50,13 +50,13 @@ def check_model(model):
 
 
 def found(model: torch.nn.Module) -> "list[Found]":
-    """Returns all modules of a model whose parameters could be a norm's, torch's norms of rows, and modules without
-    parameters whose name says norm, as a list of Found. It does not call the modules: probes run copies with their
+    """Returns all modules of a model whose parameters could be a norm's, torch's norms of rows, patched modules, and modules
+    without parameters whose name says norm, as a list of Found. It does not call the modules: probes run copies with their
     code and random parameters. Raises normjit.InvalidArgument unless given a torch.nn.Module."""
     check_model(model)
     known = {}
     return [look_at(name, module, known)[0] for name, module in model.named_modules()
-            if vectors(module) or isinstance(module, TORCHS) or _is_unweighted_norm(module)]
+            if vectors(module) or isinstance(module, TORCHS) or is_patched(module) or _is_unweighted_norm(module)]
 
 
 def class_of(module):
@@ -89,7 +89,7 @@ def look_at(name, module, known):
     kind = class_of(module)
     left = _why_left(module)
     if left is not None:
-        return Found(name, kind.__name__, reason=left), None, None
+        return Found(name, kind.__name__, reason=left, patched=is_patched(module)), None, None
     parameters = vectors(module)
     attributes = tuple((k, v if probes.is_constant(v) else id(v)) for k, v in vars(module).items()
                        if k not in probes.MODULES_OWN and k != MARK)
@@ -131,14 +131,24 @@ def may_take_gate(kind):
     return len(parameters) > 1 and inspect.Parameter.empty not in parameters[2:]
 
 
+def _why_no_vectors(module):
+    weight = next(module.parameters(), None)
+    if weight is None:
+        return "it has no weight"
+    if next(module.children(), None) is not None:
+        return "it has modules inside, such as a parametrization"
+    if weight.dim() != 1:
+        return f"its weight has {weight.dim()} dimensions; known: 1"
+    return "its parameters have several shapes; known: weight and bias of one"
+
+
 def _why_left(module):
     """Returns why a module needs no probe, or None."""
     if isinstance(module, (LayerNorm, RMSNorm)):
         return "is normjit's already"
     parameters = vectors(module)
     if not parameters:
-        weight = next(module.parameters(), None)
-        return "it has no weight" if weight is None else f"its weight has {weight.dim()} dimensions; known: 1"
+        return _why_no_vectors(module)
     if "forward" in vars(module):
         return "its forward was replaced by another's"
     if isinstance(module, torch.jit.ScriptModule):
