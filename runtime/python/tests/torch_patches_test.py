@@ -327,6 +327,32 @@ def test_report_of_a_parametrization(make):
     assert found.reason == "it has modules inside, such as a parametrization"
 
 
+class LazyLayerNorm(torch.nn.modules.lazy.LazyModuleMixin, torch.nn.LayerNorm):
+    """Gets its size at its first call."""
+
+    cls_to_become = torch.nn.LayerNorm
+
+    def __init__(self):
+        super().__init__(0)
+        self.weight, self.bias = torch.nn.UninitializedParameter(), torch.nn.UninitializedParameter()
+
+    def initialize_parameters(self, x):
+        self.normalized_shape = (x.shape[-1],)
+        for parameter in (self.weight, self.bias):
+            parameter.materialize(self.normalized_shape)
+        self.reset_parameters()
+
+
+def test_lazy_modules():
+    model = torch.nn.Sequential(torch.nn.LazyLinear(8), InPython(), LazyLayerNorm())
+    normjit.torch.patch(model, forward=True)
+    assert "has no shape" in normjit.torch.found(model)[1].reason
+    with Served(2):
+        model(leaf(1, 3, 5)).sum().backward()
+    normjit.torch.patch(model, forward=True)
+    assert all(each.patched for each in normjit.torch.found(model))
+
+
 FULLY_SHARDED = """
 import copy, sys, torch, normjit.torch
 from torch import distributed

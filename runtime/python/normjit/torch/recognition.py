@@ -73,9 +73,15 @@ def vectors(module):
     """Returns the parameters of a module that may be a norm's: one or two vectors of one length, and no modules
     inside."""
     parameters = {name: p for name, p in module._parameters.items() if p is not None}
+    if any(map(_has_no_shape, parameters.values())):
+        return None
     shapes = {tuple(p.shape) for p in parameters.values()}
     alone = next(module.children(), None) is None
     return parameters if alone and parameters and len(shapes) == 1 and len(next(iter(shapes))) == 1 else None
+
+
+def _has_no_shape(parameter):
+    return torch.nn.parameter.is_lazy(parameter) or parameter.is_nested
 
 
 def _is_unweighted_norm(module):
@@ -137,6 +143,8 @@ def _why_no_vectors(module):
         return "it has no weight"
     if next(module.children(), None) is not None:
         return "it has modules inside, such as a parametrization"
+    if _has_no_shape(weight):
+        return "its weight has no shape; a lazy module's gets one at its first call"
     if weight.dim() != 1:
         return f"its weight has {weight.dim()} dimensions; known: 1"
     return "its parameters have several shapes; known: weight and bias of one"
