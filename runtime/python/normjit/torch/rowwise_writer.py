@@ -272,8 +272,10 @@ class _Writer:
 
     def check_rows(self, node: torch.fx.Node, over: Any, what: str) -> None:
         source: Any = node.args[0]
-        if list(over or []) not in ([-1], [source.meta["val"].dim() - 1]) or self.axes(source) != "M,N":
+        if list(over or []) not in ([-1], [source.meta["val"].dim() - 1]):
             raise self.refused(node, f"{what} must be over the last dimension")
+        if self.axes(source) != "M,N":
+            raise self.refused(node, f"{what} must be of values with x's shape")
 
     def reduced(self, node: torch.fx.Node) -> str:
         """Writes an operation that reduces rows to one value each."""
