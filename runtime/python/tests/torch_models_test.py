@@ -270,6 +270,18 @@ def test_report_knows_what_enable_serves():
                 norm(leaf(0, *shape)).sum().backward()
 
 
+def test_report_of_a_layer_norm_with_its_own_forward():
+    class Twice(torch.nn.LayerNorm):
+        def forward(self, x):
+            return 2 * super().forward(x)
+
+    module = Twice(8)
+    with normjit.torch.enabled(devices="cpu"), Served(1):
+        module(leaf(0, 3, 8)).sum().backward()
+        ((_, _, whose),) = normjit.torch.report(module)["norms"]
+    assert whose.startswith("normjit's where it calls layer_norm, by enable(); else torch's: computes neither")
+
+
 def test_report_measures():
     """Times both, and changes neither what is enabled nor a model's gradients."""
     model = torch.nn.Sequential(Plain(), torch.nn.LayerNorm(8), normjit.torch.RMSNorm(8), Scaled())

@@ -109,6 +109,9 @@ def _whose(norm: Found, module: torch.nn.Module, device: str, enabled_now: set[t
     operator = operators.get(forward)
     if operator is not None and (operator, device) in enabled_now:
         return "normjit's, by enable()"
-    if norm.reason is None or (is_layer_norm and not vectors(module)):
-        return f"torch's: {'enable' if is_layer_norm else 'patch'}() would make it normjit's"
-    return f"torch's: {norm.reason}"
+    reason = norm.reason
+    if reason is None or (is_layer_norm and not vectors(module)):
+        reason = f"{'enable' if is_layer_norm else 'patch'}() would make it normjit's"
+    if isinstance(module, torch.nn.LayerNorm) and ("native_layer_norm_backward", device) in enabled_now:
+        return f"normjit's where it calls layer_norm, by enable(); else torch's: {reason}"
+    return f"torch's: {reason}"
