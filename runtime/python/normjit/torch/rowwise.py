@@ -46,7 +46,7 @@ def rowwise(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor
             return (weight * h * torch.nn.functional.silu(z.float())).to(x.dtype)
 
     `function` computes a tensor of x's shape, or of [..., 1] or [...], from x, its first tensor, of [..., N], from
-    others of this shape, of [N] and of [..., 1], by arithmetic, what reduces the last dimension, such as mean, var and
+    others of this shape, of [N], of [..., 1], and of one number, by arithmetic, what reduces the last dimension, such as mean, var and
     amax, functions such as exp, silu and gelu, choices by comparisons, such as torch.where((x > 0) & (z != 1), x, z), losses
     such as huber_loss(x, z, reduction="none"), and torch's own norms of rows: layer_norm, rms_norm, normalize and
     softmax. It is traced once for each kind of arguments. Arguments
@@ -116,6 +116,7 @@ class _Rowwise:
         dtype, kind, inputs, text = _plan(self._key, kinds, others, _constant(first.shape[-1])).split(" ", 3)
         tensors = list(given.values())
         used = {name: tensors[int(name.rpartition("_")[2])] for name in inputs.split(",")}
+        used = {name: tensor.reshape(()) if kinds[int(name.rpartition("_")[2])][1] == "" else tensor for name, tensor in used.items()}
         result: torch.Tensor = call(text, used, getattr(torch, dtype))
         if kind == "matrix":
             return result
@@ -157,11 +158,11 @@ def _axes(name: str, tensor: torch.Tensor, first_name: str, first: torch.Tensor)
     for each_name, each in ((first_name, first), (name, tensor)):
         if each.is_nested or each.layout is not torch.strided or each.device != first.device:  # a nested tensor has no shape
             check_tensor(each_name, each, first_name, first)
-    for axes, shape in (("M,N", first.shape), ("N", first.shape[-1:]), ("M", (*first.shape[:-1], 1))):
+    for axes, shape in (("M,N", first.shape), ("", ()), ("", (1,)), ("N", first.shape[-1:]), ("M", (*first.shape[:-1], 1))):
         if is_shape(tensor, shape):
             return axes
     raise InvalidArgument(f"{name}: its shape is {tuple(tensor.shape)}; must be {tuple(first.shape)}, "
-                          f"{(first.shape[-1],)} or {(*first.shape[:-1], 1)}")
+                          f"{(first.shape[-1],)}, {(*first.shape[:-1], 1)}, (1,) or ()")
 
 
 def _plan(key: str, kinds: Any, others: Any, cols: int) -> str:
@@ -204,6 +205,11 @@ def _shapes(dimensions: int, cols: int) -> list[dict[str, tuple[int, ...]]]:
     return [{"M,N": (*each, cols), "N": (cols,), "M": (*each, 1)} for each in dict.fromkeys(leading)]
 
 
+def _shape(shapes: Mapping[str, tuple[int, ...]], axes: str, dimensions: int) -> tuple[int, ...]:
+    """Returns the shape of a tensor with these axes; one number is a tensor of () or (1,)."""
+    return shapes[axes] if axes else (1,) * dimensions
+
+
 def _trace(function: Callable[..., Any], kinds: Any, others: Any, cols: int) -> str:
     from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -219,7 +225,7 @@ def _trace(function: Callable[..., Any], kinds: Any, others: Any, cols: int) -> 
         return function(*bound.args, **bound.kwargs)
 
     def written(shapes: Mapping[str, tuple[int, ...]]) -> tuple[str, torch.dtype, bool]:
-        tensors = [torch.empty(shapes[axes], dtype=dtype, device="meta") for _, axes, dtype, _ in kinds]
+        tensors = [torch.empty(_shape(shapes, axes, dim), dtype=dtype, device="meta") for _, axes, dtype, dim in kinds]
 
         def of_given(*tensors: torch.Tensor) -> Any:
             with _Given():
@@ -280,8 +286,8 @@ def _check(function: Callable[..., Any], of_tensors: Callable[..., Any], norm: N
     the first inputs that give only finite results."""
     generator = torch.Generator().manual_seed(0)
     for scales in _scales(len(kinds)):
-        wide = [(torch.rand(shapes[axes], generator=generator, dtype=torch.float64) + 0.5) * scale
-                for (_, axes, *_), scale in zip(kinds, scales)]
+        wide = [(torch.rand(_shape(shapes, axes, dim), generator=generator, dtype=torch.float64) + 0.5) * scale
+                for (_, axes, _, dim), scale in zip(kinds, scales)]
         dy = torch.randn(result, generator=generator, dtype=torch.float64)
         leaves = [Unrounded(each, dtype) for each, (_, _, dtype, _) in zip(wide, kinds)]
         own = [in_double(each) for each in _with_gradients(of_tensors, leaves, dy)]

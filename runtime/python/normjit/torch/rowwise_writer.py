@@ -12,6 +12,7 @@ import torch
 
 from normjit._library import InvalidArgument
 from normjit.torch import graph_nodes as nodes
+from normjit.torch import rowwise_patterns as patterns
 
 Aten = torch.ops.aten
 Shapes = Mapping[str, tuple[int, ...]]  # the shapes of tensors, by their axes
@@ -27,10 +28,10 @@ def written(name: str, graph: torch.fx.GraphModule, inputs: Mapping[str, str], s
     """Writes the graph of the function `name` as a formula, and returns it with the type of the result, and whether that has
     the last dimension. `inputs` maps the names of the tensors in the formula, in order, to their axes."""
     writer = _Writer(shapes)
-    names = iter(inputs)
+    names = iter(inputs.items())
     for node in graph.graph.nodes:
         if node.op == "placeholder":
-            writer.values[node] = next(names)
+            writer.values[node], writer.kinds[node] = next(names)
         elif node.op == "output":
             result = node.args[0]
             axes = writer.axes(result) if isinstance(result, torch.fx.Node) else None
@@ -45,6 +46,7 @@ def written(name: str, graph: torch.fx.GraphModule, inputs: Mapping[str, str], s
             is_kept = made.dim() == len(shapes["M,N"])
             return f"norm rowwise_{letters(name)}({declared}) -> y[{axes}] {{ {body} }}", made.dtype, is_kept
         else:
+            writer.kinds[node] = writer.kind_of(node)
             writer.write(node)
     raise AssertionError("a graph without an output")
 
@@ -63,23 +65,6 @@ class _Writer:
     VIEWS = ROWS | {Aten.alias.default, Aten.detach.default}
     CLAMPS = {Aten.clamp_min.default: ("max",), Aten.clamp_max.default: ("min",), Aten.clamp.default: ("max", "min"),
               Aten.clamp_min.Tensor: ("max",), Aten.clamp_max.Tensor: ("min",)}
-    PATTERNS = {Aten.mish.default: "{0} * tanh(softplus({0}))", Aten.sign.default: "compare({0}, 0)",
-                Aten.threshold.default: "where(compare({0}, {1}), {0}, {2})",
-                Aten.expm1.default: "tanh({0} * 0.5) * (exp({0}) + 1)", Aten.lerp.Tensor: "{0} + {2} * ({1} - {0})",
-                Aten.lerp.Scalar: "{0} + {2} * ({1} - {0})", Aten.zeros_like.default: "like(0, {0})",
-                Aten.ones_like.default: "like(1, {0})", Aten.full_like.default: "like({1}, {0})",
-                Aten.exp2.default: f"exp({{0}} * {math.log(2)!r})", Aten.log2.default: f"log({{0}}) / {math.log(2)!r}",
-                Aten.log10.default: f"log({{0}}) / {math.log(10)!r}", Aten.pow.Scalar: "exp({1} * log({0}))"}
-    HARD = "where(compare({2}, {0}), where(compare({0}, {1}), {0}, {1}), {2})"
-    # Below 0 exp(a) - 1, without its loss of digits; an element that is not below 0 must not take part in it.
-    ELU = "where({0}, {0} * {2}, tanh(where({0}, 0, {0}) * {3} * 0.5) * (exp(where({0}, 0, {0}) * {3}) + 1) * {1} * {2})"
-    PATTERNS.update({
-        Aten.hardtanh.default: HARD, Aten.elu.default: ELU, Aten.celu.default: ELU.format("{0}", "{1}", "1", "(1 / {1})"),
-        Aten.hardshrink.default: "where(compare(abs({0}), {1}), {0}, 0)",
-        Aten.hardsigmoid.default: "where(compare(3, {0}), where(compare({0}, -3), {0} / 6 + 0.5, 0), 1)",
-        Aten.hardswish.default: "where(compare({0}, 3), {0}, where(compare(-3, {0}), 0, {0} * ({0} / 6 + 0.5)))"})
-    DEFAULTS = {Aten.hardtanh.default: (-1, 1), Aten.elu.default: (1, 1, 1), Aten.celu.default: (1,), Aten.hardshrink.default: (0.5,),
-                Aten.leaky_relu.default: (0.01,)}  # for the arguments after the first
     WITH_NUMBERS = {"addcmul": "{0} + {k} * {1} * {2}", "addcdiv": "{0} + {k} * {1} / {2}"}
     SEVERAL = {Aten.var_mean.correction, Aten.native_layer_norm.default, Aten.log_sigmoid_forward.default,
                Aten.aminmax.default}  # results
@@ -96,16 +81,31 @@ class _Writer:
                Aten.masked_fill.Scalar: (1, 2, 0), Aten.masked_fill.Tensor: (1, 2, 0)}  # the places of condition, a and b
 
     def __init__(self, shapes: Shapes) -> None:
-        self.shapes = {**shapes, "M without": shapes["M"][:-1]}
+        self.shapes = {**{axes: (shape,) for axes, shape in shapes.items()}, "M": (shapes["M"], shapes["M"][:-1]), "": ((), (1,))}
+        self.kinds: dict[Any, str] = {}  # the axes that a value has as it is computed
         self.values: dict[Any, str] = {}  # the key of result i of an operation with several is (node, i)
         self.written: dict[torch.fx.Node, list[torch.fx.Node]] = {}
         self.squares: set[str] = set()
         self.conditions: dict[Any, tuple[str, bool]] = {}  # what is greater than 0, and whether the condition then is false
         self.lines: list[str] = []
 
+    def kind_of(self, node: torch.fx.Node) -> str:
+        """Returns the axes of a result: those of its operands. Shapes do not tell them apart in rows of one column."""
+        target: Any = node.target
+        if target is getitem:
+            return self.kinds.get(node.args, self.kinds[node.all_input_nodes[0]])
+        if target in nodes.SUMS or target in self.REDUCTIONS:
+            return "M"
+        found = {axis for each in node.all_input_nodes for axis in self.kinds[each].split(",")}
+        kind = ",".join(axis for axis in ("M", "N") if axis in found)
+        whole = self.shapes["M,N"]
+        is_repeated = target == Aten.expand.default and tuple(node.meta["val"].shape) in whole
+        return "M,N" if is_repeated and (kind != "M" or whole[0] not in self.shapes["M"]) else kind
+
     def axes(self, node: Any) -> str | None:
-        shape = tuple(node.meta["val"].shape)
-        return next((axes.partition(" ")[0] for axes, each in self.shapes.items() if each == shape), None)
+        """Returns the axes of a value, or None if its shape is not that of such values."""
+        kind = self.kinds[node]
+        return kind if tuple(node.meta["val"].shape) in self.shapes[kind] else None
 
     def refused(self, node: torch.fx.Node, why: str = "is no operation of formulas") -> InvalidArgument:
         made = node.meta.get("val")
@@ -224,7 +224,7 @@ class _Writer:
 
     def of_elements(self, node: torch.fx.Node) -> str:
         target: Any = node.target
-        arguments: Any = (*node.args, *self.DEFAULTS.get(target, ())[len(node.args) - 1:])
+        arguments: Any = (*node.args, *patterns.DEFAULTS.get(target, ())[len(node.args) - 1:])
         name = str(target).split(".")[1]
         if target == Aten.gelu.default:
             name = "gelu_tanh" if node.kwargs.get("approximate", "none") == "tanh" else "gelu"
@@ -239,7 +239,7 @@ class _Writer:
         if name in self.WITH_NUMBERS:
             operands = [self.operand(each, node) for each in arguments]
             return self.WITH_NUMBERS[name].format(*operands, k=self.operand(node.kwargs.get("value", 1), node))
-        pattern = self.PATTERNS.get(target) or nodes.pattern_of(node)
+        pattern = patterns.PATTERNS.get(target) or nodes.pattern_of(node)
         if pattern is None and target is Aten.pow.Tensor_Scalar:
             pattern = f"{{0}} ^ {self.operand(arguments[1], node)}"
         if pattern is None:
@@ -328,7 +328,7 @@ class _Writer:
 
     def variance(self, node: torch.fx.Node, a: str) -> tuple[str, str]:
         """Writes the centred values, and returns the variance and the mean."""
-        columns = self.shapes["M,N"][-1]
+        columns = self.shapes["M,N"][0][-1]
         centred, mean = self.centred(a)
         correction: Any = node.kwargs.get("correction", 1)
         correction = 1 if correction is None else correction
@@ -347,11 +347,12 @@ class _Writer:
         if node.target is Aten.aminmax.default:
             self.check_rows(node, [node.kwargs.get("dim")], "an extreme")
             self.values[node, 0], self.values[node, 1] = self.line(f"row_min({a})"), self.line(f"row_max({a})")
+            self.kinds[node, 0] = self.kinds[node, 1] = "M"
             return
         if node.target is Aten.var_mean.correction:
             self.check_rows(node, arguments[1] if len(arguments) > 1 else None, "a variance")
             for i, name in enumerate(self.variance(node, a)):
-                self.values[node, i] = name
+                self.values[node, i], self.kinds[node, i] = name, "M"
             return
         source, over, weight, bias, eps = arguments
         if list(over) != [source.meta["val"].shape[-1]] or self.axes(source) != "M,N":
@@ -361,7 +362,7 @@ class _Writer:
         factor = "" if weight is None else f" * {self.operand(weight, node)}"
         addend = "" if bias is None else f" + {self.operand(bias, node)}"
         for i, text in enumerate((f"{centred} * {rstd}{factor}{addend}", mean, rstd)):
-            self.values[node, i] = self.line(text)
+            self.values[node, i], self.kinds[node, i] = self.line(text), "M" if i else "M,N"
 
     def of_rows(self, node: torch.fx.Node) -> str:
         """Writes an operation that adds or removes a dimension of 1, or repeats values over all rows or columns."""
@@ -370,7 +371,7 @@ class _Writer:
         a = self.operand(source, node)
         if given == made:
             return f"{a} * 1"
-        if given in ("M", "N") and made == "M,N" and node.target == Aten.expand.default:
+        if given != "M,N" and made == "M,N" and node.target == Aten.expand.default:
             return f"like({a}, {self.matrix})"
         raise self.refused(node, "is not row-wise")
 
