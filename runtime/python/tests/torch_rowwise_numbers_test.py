@@ -55,3 +55,8 @@ def test_transforms(of_one):
 def test_a_shape_that_is_none_of_them():
     with pytest.raises(normjit.InvalidArgument, match=r"w: its shape is \(2,\); must be \(4, 8\), \(8,\), \(4, 1\), \(1,\) or \(\)"):
         rowwise(lambda x, w: x * w)(torch.ones(4, 8), torch.ones(2))
+
+
+def test_truths_get_their_replacement():
+    with pytest.raises(normjit.InvalidArgument, match=r"m: its type is torch.bool; .*; give m.to\(x.dtype\) for an x, and use m != 0 as"):
+        rowwise(lambda x, m: x.masked_fill(m, 0))(torch.ones(4, 8), torch.ones(4, 8) > 0)

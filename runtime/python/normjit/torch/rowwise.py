@@ -216,7 +216,8 @@ def _trace(function: Callable[..., Any], kinds: Any, others: Any, cols: int) -> 
     _thread.traces = True  # this thread is new, and ends with this function
     for name, _, dtype, _ in kinds:
         if dtype not in ALL_TYPES:
-            raise InvalidArgument(f"{name}: its type is {dtype}; must be a floating-point type of {', '.join(map(str, ALL_TYPES))}")
+            hint = f"; give {name}.to(x.dtype) for an x, and use {name} != 0 as the condition" if dtype == torch.bool else ""
+            raise InvalidArgument(f"{name}: its type is {dtype}; must be a floating-point type of {', '.join(map(str, ALL_TYPES))}{hint}")
     signature = inspect.signature(function)
 
     def of_tensors(*tensors: torch.Tensor) -> Any:
