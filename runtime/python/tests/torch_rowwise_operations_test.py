@@ -72,6 +72,9 @@ SERVED = [
     lambda x, w: functional.huber_loss(x, x * w, reduction="none", delta=0.5) + functional.mse_loss(x, x * w, reduction="none"),
     lambda x, w: functional.smooth_l1_loss(x * w, x, reduction="none", beta=0.3) + functional.softshrink(x * w, 0.3),
     lambda x, w: functional.binary_cross_entropy_with_logits(x * w, torch.sigmoid(x), reduction="none"),
+    lambda x, w: functional.normalize(x, p=3, dim=-1) * w + (x * w).norm(1.5, dim=-1, keepdim=True),
+    lambda x, w: functional.kl_div(functional.log_softmax(x * w, -1), torch.softmax(x, -1), reduction="none"),
+    lambda x, w: torch.xlogy(functional.relu(x), torch.softmax(w * x, -1)) + torch.xlogy(w.relu(), x.square() + 0.1),
     lambda x, w: functional.dropout(x * w, 0.5, training=False) * x.sum(-1, keepdim=True).squeeze(-1).unsqueeze(-1)]
 
 
@@ -111,7 +114,7 @@ def writes_to_a_view(x):
     (lambda x: x.sin(), "aten.sin.default, of shape .*: is no operation of formulas"),
     (lambda x: x - x.max(-1, keepdim=True)[0], r"use amax\(\) or amin\(\)"), (lambda x: x - x.mean(), "must be over the last dimension"),
     (lambda x: x.mul_(2) * 3, "writes to an argument"), (writes_to_a_view, "writes to an argument, a view, or a tensor that has one"),
-    (lambda x: functional.normalize(x, p=3, dim=-1), "a norm of order 3; allowed: 1, 2, inf"),
+    (lambda x: x.norm(0.5, dim=-1, keepdim=True) * x, "a norm of order 0.5; allowed: numbers from 1 on, inf"),
     (lambda x: x * x.mean(-1, keepdim=True).mean(-1, keepdim=True), "over the last dimension, and of a value for each row and column"),
     (lambda x: functional.layer_norm(x, x.shape), "a norm must be over the last dimension"),
     (lambda x: x * x.mean(-1).softmax(-1)[:, None], "a softmax must be of values with x's shape"),

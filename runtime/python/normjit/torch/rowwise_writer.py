@@ -290,9 +290,12 @@ class _Writer:
             most = self.line(f"where(-compare(abs({most}), inf), {most}, 0)")  # inf - inf would be NaN
             return f"{most} + log(row_sum(exp({a} - {most})))"
         if target == Aten.linalg_vector_norm.default:
-            order = node.args[1]
+            order: Any = node.args[1]
+            if not order >= 1:
+                raise self.refused(node, f"a norm of order {order}; allowed: numbers from 1 on, inf")
             if order not in (1, 2, math.inf):
-                raise self.refused(node, f"a norm of order {order}; allowed: 1, 2, inf")
+                powers = self.line(f"row_sum(abs({a}) ^ {order!r})")
+                return f"where({powers}, where({powers}, {powers}, 1) ^ {1 / order!r}, 0)"  # the gradient of 0 is 0, as torch's
             return self.root(f"row_sum({a} * {a})", node) if order == 2 else \
                 f"{'row_sum' if order == 1 else 'row_max'}(abs({a}))"
         variance = self.variance(node, a)[0]
