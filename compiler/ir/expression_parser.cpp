@@ -30,7 +30,9 @@ Status ExpressionParser::expected_at(const Token& found, std::string_view what) 
 }
 
 Status ExpressionParser::operator_expected(std::string_view or_else) const {
-    return expected(fmt::format("+ - * / ^ or {}", or_else));
+    const Status wrong = expected(fmt::format("+ - * / ^ or {}", or_else));
+    const bool compares = is_symbol('<') || is_symbol('>') || is_symbol('=') || is_symbol('!');
+    return compares ? invalid_argument(wrong.message() + "; compare(a, b) compares") : wrong;
 }
 
 Status ExpressionParser::expect(char symbol) {

@@ -157,8 +157,11 @@ class FormulaParser final : SignatureParser {
         if (const auto found = find_formula_function(function.text)) return text::split(found->parameters, ' ').size();
         const std::vector<std::string_view>& allowed = functions();
         if (std::ranges::binary_search(allowed, function.text)) return ExpressionParser::operands_of(function);
-        return error_at(function, fmt::format("unknown operation '{}'; allowed: {}{}", text::shown(function.text),
-                                              text::join(allowed), text::did_you_mean(function.text, allowed)));
+        const std::string of_row = fmt::format("row_{}", function.text);
+        const bool reduces = std::ranges::binary_search(allowed, std::string_view(of_row));
+        return error_at(
+            function, fmt::format("unknown operation '{}'; allowed: {}{}", text::shown(function.text),
+                                  text::join(allowed), text::did_you_mean(reduces ? of_row : function.text, allowed)));
     }
 
     Expected<ValueId> apply(const Token& notation, ValueId a, ValueId b) override {

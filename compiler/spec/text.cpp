@@ -225,6 +225,9 @@ std::string out_text(const Spec& spec, const Spec& layer) {
 
 Expected<Spec> parse_spec(std::string_view text) {
     if (begins_with_formula(text)) return parse_formula_spec(text);
+    if (text.find("->") != text.npos)
+        return invalid_argument(fmt::format("spec: a formula begins with the word norm and a name, not with '{}'",
+                                            text::shown(text.substr(0, text.find(' ')))));
     NORMJIT_TRY(const auto fields, text::Fields::parse("spec", text, keys()));
     Spec spec;
     Named outputs;

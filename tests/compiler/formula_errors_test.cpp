@@ -43,7 +43,16 @@ TEST_CASE("a formula that is wrong gets its place and what is allowed") {
         {"norm f(x[M,N]) -> y[M,N] { y = x * 0x10 } cols=8",
          "spec: formula: line 1, column 36: '0x10' is no number; numbers are decimal: 16, 0.5, 1e-5"},
         {"norm f(x[M,N]) -> y[M,N] { y = where(x > 0, x, 0) } cols=8",
-         "spec: formula: line 1, column 40: + - * / ^ or ',' expected, not '>'"},
+         "spec: formula: line 1, column 40: + - * / ^ or ',' expected, not '>'; compare(a, b) compares"},
+        {"norm f(x[M,N]) -> y[M,N] { y = x <= 1 } cols=8",
+         "spec: formula: line 1, column 34: + - * / ^ or the end of the statement expected, not '<'; compare(a, b)"},
+        {"norm f(x[M,N]) -> y[M,N] { y = x - mean(x) } cols=8",
+         "spec: formula: line 1, column 36: unknown operation 'mean'; allowed: abs clamp col_sum compare detach "
+         "div_or_zero erf exp gelu gelu_tanh group_max like log max max_abs min neighbour partner pow relu round_bf16 "
+         "round_e8m0 round_f16 row_max row_mean row_min row_norm row_sum rsqrt sigmoid silu softplus sqrt sqrt_or_zero "
+         "square tanh where; did you mean 'row_mean'?"},
+        {"f(x[M,N]) -> y[M,N] { y = x * 2 } cols=8",
+         "spec: a formula begins with the word norm and a name, not with 'f(x[M,N])'"},
         {"norm f(x[M,N]) -> y[M,N] { y = 2x } cols=8", "spec: formula: line 1, column 32: '2x' is no number"},
         {"norm f(x[M,N]) -> y[M,N] { y = x ^ x } cols=8",
          "spec: formula: line 1, column 34: the exponent must be a number; exp(b * log(a)) is a to the power of a "
