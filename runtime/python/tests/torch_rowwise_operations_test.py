@@ -115,7 +115,7 @@ def writes_to_a_view(x):
     (lambda x: x - x.max(-1, keepdim=True)[0], r"use amax\(\) or amin\(\)"), (lambda x: x - x.mean(), "must be over the last dimension"),
     (lambda x: x.mul_(2) * 3, "writes to an argument"), (writes_to_a_view, "writes to an argument, a view, or a tensor that has one"),
     (lambda x: x.norm(0.5, dim=-1, keepdim=True) * x, "a norm of order 0.5; allowed: numbers from 1 on, inf"),
-    (lambda x: x * x.mean(-1, keepdim=True).mean(-1, keepdim=True), "over the last dimension, and of a value for each row and column"),
+    (lambda x: x * x.mean(-1, keepdim=True).mean(-1, keepdim=True), "must be of values with x.s shape"),
     (lambda x: functional.layer_norm(x, x.shape), "a norm must be over the last dimension"),
     (lambda x: x * x.mean(-1).softmax(-1)[:, None], "a softmax must be of values with x's shape"),
     (lambda x: x * x.var(-1, correction=8)[..., None], "a variance of 8 columns with the correction 8")])
