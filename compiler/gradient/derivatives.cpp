@@ -57,6 +57,8 @@ std::optional<Sum> derivative(ir::Builder& builder, const Products& products, ir
             return y;
         case Op::log:
             return power(products[a.id], -1);
+        case Op::log1p:
+            return of_value((builder.constant(1) / (a + 1)).id);
         case Op::sigmoid:
             return y * one_minus({&builder, id});
         case Op::silu:

@@ -112,6 +112,8 @@ T compute(Op op, T a, T b) {
             return std::tanh(a);
         case Op::log:
             return std::log(a);
+        case Op::log1p:
+            return std::log1p(a);
         case Op::softplus:
             return softplus(a);
         case Op::gelu_tanh:

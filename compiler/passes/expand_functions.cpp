@@ -33,6 +33,8 @@ struct Numbers {
     double sigmoid_most;            ///< sigmoid of more is 1
     double tanh_most;               ///< tanh of more is 1
     double erf_most;                ///< erf of more is 1
+    double log1p_small;             ///< 1 more than more, rounded, is as good as 1 more
+    double log1p_least;             ///< less than the least 1 + a that is not 0
     double gelu_most;               ///< gelu of less than -gelu_most is 0
     std::span<const double> exp;    ///< (exp(r) - 1 - r) / r^2 for |r| <= ln(2) / 2
     std::span<const double> atanh;  ///< (2 * atanh(s) - 2 * s) / s^3 in s^2, for s <= 1/3
@@ -88,6 +90,8 @@ constexpr Numbers numbers_f32 = {.log2_e = 1.4426950216293335,
                                  .sigmoid_most = 30,
                                  .tanh_most = 10,
                                  .erf_most = 4,
+                                 .log1p_small = 1 << 24,
+                                 .log1p_least = 0x1p-30,
                                  .gelu_most = 15,
                                  .exp = exp_f32,
                                  .atanh = atanh_f32,
@@ -102,6 +106,8 @@ constexpr Numbers numbers_f64 = {.log2_e = 1.4426950408889634,
                                  .sigmoid_most = 60,
                                  .tanh_most = 20,
                                  .erf_most = 6,
+                                 .log1p_small = 0x1p53,
+                                 .log1p_least = 0x1p-60,
                                  .gelu_most = 40,
                                  .exp = exp_f64,
                                  .atanh = atanh_f64,
@@ -125,8 +131,11 @@ class Expansion {
                 return tanh(a).id;
             case Op::log:
                 return log(a).id;
+            case Op::log1p:
+                return log1p(a).id;
             case Op::softplus:
-                return (log1p(exp(at_least(number(0) - apply(Op::abs, a), numbers_.exp_least))) + at_least(a, 0)).id;
+                return (log_of_sum(exp(at_least(number(0) - apply(Op::abs, a), numbers_.exp_least))) + at_least(a, 0))
+                    .id;
             case Op::erf:
                 return erf(a).id;
             case Op::gelu:
@@ -201,14 +210,21 @@ class Expansion {
 
     E log(E a) {
         const E k = apply(Op::exponent, a);
-        return k * numbers_.ln2_high + (k * numbers_.ln2_low + log1p(apply(Op::mantissa, a) - 1));
+        return k * numbers_.ln2_high + (k * numbers_.ln2_low + log_of_sum(apply(Op::mantissa, a) - 1));
     }
 
     /// Returns log(1 + f) = 2 * atanh(f / (2 + f)) for f from -1/4 to 1, here f - (f^2 / 2 - ...), in which f has no error.
-    E log1p(E f) {
+    E log_of_sum(E f) {
         const E s = f / (f + 2);
         const E square = s * s, half = f * f * 0.5;
         return f - (half - s * (square * polynomial(square, numbers_.atanh) + half));
+    }
+
+    /// Adds to log(u), where u is 1 + a rounded, what the rounding took: log(1 + (1 + a - u) / u). It is (1 + a - u) / u, and
+    /// matters only for small a. The limits prevent infinity minus infinity, and 0 by 0.
+    E log1p(E a) {
+        const E small = apply(Op::min, a, number(numbers_.log1p_small)), u = small + 1;
+        return log(a + 1) + (small - (u - 1)) / at_least(u, numbers_.log1p_least);
     }
 
     /// Returns exp(t^2 / 2) * erfc(t / sqrt(2)) / 2 for t >= 0: the normal distribution's tail by its density.

@@ -119,6 +119,7 @@ bool is_costly(Op op) {
         case Op::sigmoid:
         case Op::tanh:
         case Op::log:
+        case Op::log1p:
         case Op::softplus:
         case Op::erf:
         case Op::gelu:

@@ -49,6 +49,8 @@ double element_wise(Op op, double a, double b) {
             return 1 / (1 + std::exp(-a));
         case Op::silu:
             return a / (1 + std::exp(-a));
+        case Op::log1p:
+            return std::log(1 + a);
         case Op::softplus:
             return std::log(1 + std::exp(a));
         case Op::erf:

@@ -141,6 +141,7 @@ TEST_CASE("the derivative of each function is that of finite differences") {
           Function(ir::softplus), Function(ir::gelu_tanh), Function(ir::erf), Function(ir::gelu),
           // arguments for which sqrt and log are defined
           Function([](Expr a) { return ir::sqrt(a * a + 0.5); }), Function([](Expr a) { return ir::log(a * a + 0.5); }),
+          Function([](Expr a) { return ir::log1p(a * a - 0.5); }),
           // several adjoints are added up
           Function([](Expr a) { return ir::silu(a) * ir::silu(a) + ir::exp(ir::silu(a)); }),
           Function([](Expr a) { return ir::compare(a, ir::tanh(a)) * a; }),

@@ -74,6 +74,7 @@ const Function functions[] = {
     {"silu(x)", [](Real x) { return std::isinf(x) && x < 0 ? -0.0L : x * sigmoid(x); }, 2.5},
     {"tanh(x)", [](Real x) { return std::tanh(x); }, 2.5},
     {"log(x)", [](Real x) { return std::log(x); }, 1.5},
+    {"log1p(x)", [](Real x) { return std::log1p(x); }, 2.5},
     {"softplus(x)", [](Real x) { return (x <= 0 ? 0 : x) + std::log1p(std::exp(-std::fabs(x))); }, 2},
     {"erf(x)", [](Real x) { return std::erf(x); }, 2.5},
     {"gelu(x)", [](Real x) { return std::isinf(x) && x < 0 ? -0.0L : x / 2 * std::erfc(-x * std::sqrt(0.5L)); }, 6,

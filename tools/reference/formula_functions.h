@@ -31,6 +31,7 @@ template <class Real>
 constexpr Function<Real> functions[] = {
     {"exp", [](Real x) { return std::exp(x); }, [](Real x) { return std::exp(x); }},
     {"log", [](Real x) { return std::log(x); }, [](Real x) { return 1 / x; }},
+    {"log1p", [](Real x) { return std::log1p(x); }, [](Real x) { return 1 / (1 + x); }},
     {"tanh", [](Real x) { return std::tanh(x); }, [](Real x) { return 1 - std::tanh(x) * std::tanh(x); }},
     {"sigmoid", [](Real x) { return sigmoid(x); }, [](Real x) { return sigmoid(x) * (1 - sigmoid(x)); }},
     {"silu", [](Real x) { return x * sigmoid(x); }, [](Real x) { return sigmoid(x) * (1 + x * (1 - sigmoid(x))); }},
