@@ -154,6 +154,7 @@ Expected<ValueId> ExpressionParser::primary() {
         NORMJIT_RETURN_IF_ERROR(number(value));
         return add(at, {.op = Op::constant, .constant = value});
     }
+    if (is_symbol('*')) return error("a value expected, not '*'; a ^ b is a raised to b");
     NORMJIT_TRY(const Token name, word("a value"));
     return is_symbol('(') ? call(name) : find(name);
 }
@@ -166,8 +167,11 @@ Expected<ValueId> ExpressionParser::call(const Token& name) {
         NORMJIT_TRY(const ValueId operand, nested());
         operands.push_back(operand);
     } while (is_symbol(',') && operands.size() < count);
-    if (is_symbol(',') || (is_symbol(')') && operands.size() < count))
-        return error_at(name, fmt::format("{} takes {} operand{}", name.text, count, count == 1 ? "" : "s"));
+    if (is_symbol(',') || (is_symbol(')') && operands.size() < count)) {
+        const bool is_extreme = name.text == "max" || name.text == "min";
+        const std::string hint = is_extreme ? fmt::format("; row_{}(a) is that of a row's elements", name.text) : "";
+        return error_at(name, fmt::format("{} takes {} operand{}{}", name.text, count, count == 1 ? "" : "s", hint));
+    }
     if (!accept(')')) return operator_expected(operands.size() < count ? "','" : "')'");
     return call(name, operands);
 }

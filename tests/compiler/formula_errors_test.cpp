@@ -20,6 +20,10 @@ TEST_CASE("a formula that is wrong gets its place and what is allowed") {
          "spec: formula: line 1, column 32: min takes 2 operands"},
         {"norm f(x[M,N]) -> y[M] { y = row_sum(x, 1) } cols=8",
          "spec: formula: line 1, column 30: row_sum takes 1 operand"},
+        {"norm f(x[M,N]) -> y[M,N] { y = x - max(x) } cols=8",
+         "spec: formula: line 1, column 36: max takes 2 operands; row_max(a) is that of a row's elements"},
+        {"norm f(x[M,N]) -> y[M,N] { y = x ** 2 } cols=8",
+         "spec: formula: line 1, column 35: a value expected, not '*'; a ^ b is a raised to b"},
         {"norm f(x[M,N]) -> y[M,N] { y = sqr(x, 1) } cols=8",
          "spec: formula: line 1, column 32: unknown operation 'sqr'; allowed: abs clamp col_sum compare detach "
          "div_or_zero erf exp gelu gelu_tanh group_max like log log1p max max_abs min neighbour partner pow relu "
