@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""layer_norm and rms_norm for JAX with normjit's backward pass, on CPUs and NVIDIA GPUs.
+"""layer_norm and rms_norm for JAX with normjit's backward pass, and formulas, on CPUs and NVIDIA GPUs.
 
-    from normjit.jax import layer_norm, rms_norm
+    from normjit.jax import formula, layer_norm, rms_norm
 
-The forward pass is jax.numpy, which XLA fuses with its neighbours. The backward pass is a call from XLA into
+The forward pass of the first two is jax.numpy, which XLA fuses with its neighbours. The backward pass is a call from XLA into
 libnormjit_jax.so, through its foreign function interface. jit, grad, vmap, shard_map and checkpoints work; second
 derivatives and forward mode do not.
 
 jax.export refuses calls whose stability JAX does not guarantee, unless the caller allows them:
 
     from jax import export
-    checks = [export.DisabledSafetyCheck.custom_call("normjit_backward")]
+    checks = [export.DisabledSafetyCheck.custom_call("normjit_backward")]  # of formulas: normjit_formula
     exported = export.export(jax.jit(jax.grad(loss)), disabled_checks=checks)(x, scale, bias)
 
 The process that runs the exported program imports normjit.jax, of the version that exported it or a newer one with the
@@ -33,9 +33,14 @@ import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
 from jax.typing import ArrayLike  # noqa: E402
 
-__all__ = ["layer_norm", "rms_norm"]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
 
-TARGET = "normjit_backward"
+__all__ = ["formula", "layer_norm", "rms_norm"]
+
+TARGETS = ("normjit_backward", "normjit_formula")
 DTYPES = {"float32": "f32", "bfloat16": "bf16", "float16": "f16", "float64": "f64"}
 PLATFORMS = {"cpu": "cpu", "cuda": "CUDA"}  # XLA's names by JAX's
 
@@ -55,6 +60,24 @@ def rms_norm(x: ArrayLike, scale: ArrayLike | None = None, epsilon: float = 1e-6
     else is as in layer_norm()."""
     y: jax.Array = _norm("rmsnorm", x, scale, None, epsilon, scale_offset)
     return y
+
+
+def formula(text: str) -> "Callable[..., Any]":
+    """Returns a function of JAX arrays for a formula's text, or for the name of a norm in the library, with normjit's
+    kernels for its forward and backward pass.
+
+        gated = formula("norm gated(x[M,N], z[M,N], gamma[N]) -> y[M,N] "
+                        "{ y = x * rsqrt(row_mean(x * x) + eps) * gamma * silu(z) }")
+        y = gated(x=x, z=z, gamma=gamma, eps=1e-6)
+
+    The function takes the inputs by name, and the numbers, which jit must know; an optional input may be None or left
+    out. It returns the output, or several as a named tuple: those that are not optional, or those in outputs=. dtypes=
+    maps outputs to other types than the first matrix has, such as {"y": jnp.float8_e4m3fn}. A tensor [M] is of x's shape
+    without the last dimension; with slices the first dimension of x is S. jit, grad, vmap, shard_map
+    and checkpoints work; second derivatives and forward mode do not. Raises normjit.InvalidArgument."""
+    from normjit import _jax_formulas
+
+    return _jax_formulas.Formula(text)
 
 
 def _norm(norm, x, scale, bias, epsilon, scale_offset):
@@ -224,7 +247,7 @@ def _call_on(platform, problem, x, *others):
     room = []
     if platform == "cuda":  # XLA's memory, which lives as long as a graph that captured the call
         room = [_result((max(workspace, 1),), jnp.uint8, x)]
-    return tuple(jax.ffi.ffi_call(TARGET, [*results, *room])(x, *others, spec=spec)[: len(results)])
+    return tuple(jax.ffi.ffi_call(TARGETS[0], [*results, *room])(x, *others, spec=spec)[: len(results)])
 
 
 def _count_rows(x):
@@ -243,10 +266,11 @@ def _devices(platform):
     return [f"cuda:{device.local_hardware_id}" for device in jax.local_devices(backend="gpu")]
 
 
-def _prepare(device, spec, rows):
-    """Makes the kernel and returns the bytes of its best workspace."""
+def _prepare(device, spec, rows, slices=0):
+    """Makes the kernel and returns the bytes of its best workspace for that many rows, those of all slices."""
     workspace = ctypes.c_int64()
-    if _load().normjit_jax_prepare(device.encode(), spec.encode(), ctypes.c_int64(rows), ctypes.byref(workspace)):
+    if _load().normjit_jax_prepare(device.encode(), spec.encode(), ctypes.c_int64(rows), ctypes.c_int64(slices),
+                                   ctypes.byref(workspace)):
         raise _library.Error(_load().normjit_jax_last_error().decode())
     return workspace.value
 
@@ -314,9 +338,10 @@ def _platforms():
 def _register():
     """Registers the handlers with XLA; programs that another process exported call them as well. Starts no platform of
     JAX; a platform that starts later is registered at that time."""
-    for platform, of_xla in PLATFORMS.items():
-        handler = jax.ffi.pycapsule(getattr(_load(), f"normjit_jax_backward_{platform}"))
-        jax.ffi.register_ffi_target(TARGET, handler, platform=of_xla)
+    for target in TARGETS:
+        for platform, of_xla in PLATFORMS.items():
+            handler = jax.ffi.pycapsule(getattr(_load(), f"{target.replace('normjit_', 'normjit_jax_')}_{platform}"))
+            jax.ffi.register_ffi_target(target, handler, platform=of_xla)
     plugins = importlib.util.find_spec("jax_plugins")
     folders = (plugins and plugins.submodule_search_locations) or ()
     if any(name.startswith("xla_cuda") for folder in folders for name in os.listdir(folder)):

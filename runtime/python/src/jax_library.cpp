@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The functions of normjit_jax.h: read and launch a call of XLA.
 #include "cpu_workspace.h"
+#include "dl_tensor.h"
 #include "jax_kernels.h"
 #include "jax_threads.h"
 #include "normjit_jax.h"
 #include "xla_ffi.h"
 
 #include <algorithm>
+#include <charconv>
 #include <span>
 #include <string>
 #include <string_view>
@@ -39,20 +41,22 @@ constexpr Place outputs[] = {{NORMJIT_DX, "dx", Form::matrix},
                              {NORMJIT_DGAMMA, "dgamma", Form::weight, gamma_bit},
                              {NORMJIT_DBETA, "dbeta", Form::weight, beta_bit}};
 
-std::string spec_of(const CallFrame& call) {
+/// Returns a text among the attributes of a call.
+std::string_view attribute_of(const CallFrame& call, std::string_view wanted) {
     for (int64_t i = 0; i < call.attributes.count; ++i) {
         const Text& name = *call.attributes.names[i];
-        if (std::string_view(name.data, name.size) != "spec") continue;
+        if (std::string_view(name.data, name.size) != wanted) continue;
         if (call.attributes.kinds[i] != AttributeKind::string) break;
         const Text& text = *static_cast<const Text*>(call.attributes.values[i]);
         return {text.data, text.size};
     }
-    throw Failure(NORMJIT_INVALID_ARGUMENT, "the call has no attribute spec");
+    throw Failure(NORMJIT_INVALID_ARGUMENT, "the call has no attribute " + std::string(wanted));
 }
 
 /// The device and stream of a call; the CPU has no streams.
 struct Where {
     std::string device = "cpu";
+    int32_t ordinal = 0;
     void* stream = nullptr;
 };
 
@@ -71,7 +75,7 @@ Where gpu_of(const CallFrame& call) {
     OrdinalGet ordinal;
     ordinal.context = call.context;
     check_xla(call, call.api->ordinal_get(&ordinal), "XLA does not say which GPU the call is for");
-    return {"cuda:" + std::to_string(ordinal.ordinal), stream.stream};
+    return {"cuda:" + std::to_string(ordinal.ordinal), ordinal.ordinal, stream.stream};
 }
 
 [[noreturn]] void refuse(const Place& place, const std::string& reason) {
@@ -166,19 +170,12 @@ int64_t rows_of(const CallFrame& call) {
     return rows;
 }
 
-void execute(const CallFrame& call, const Where& where) {
-    const LentPool pool(call);
-    const std::string spec = spec_of(call);
-    const Kernel& kernel = kernel_of(where.device, spec, rows_of(call), where.stream);
-    normjit_arguments arguments{};
-    arguments.size = sizeof arguments;
-    Taker taker(kernel.spec, arguments);
+/// Launches with workspace of this thread on a CPU, on a GPU with what the call has behind its results.
+void launch(const CallFrame& call, const Where& where, const Kernel& kernel, normjit_arguments& arguments,
+            int64_t results) {
     const bool on_cpu = where.device == "cpu";
-    const bool has_others = taker.take(call.arguments, inputs) != call.arguments.count;
-    const int64_t results = taker.take(call.results, outputs);
-    if (has_others || call.results.count > results + (on_cpu ? 0 : 1)) {
+    if (call.results.count > results + (on_cpu ? 0 : 1))
         throw Failure(NORMJIT_INVALID_ARGUMENT, "the call has more buffers than the spec");
-    }
     arguments.stream = where.stream;
     if (on_cpu) {
         check(normjit_kernel_workspace_bytes(kernel.kernel, arguments.rows, arguments.slices, nullptr,
@@ -192,6 +189,71 @@ void execute(const CallFrame& call, const Where& where) {
         arguments.workspace_bytes = workspace.rank == 1 ? workspace.dims[0] : 0;
     }
     check(normjit_launch(kernel.kernel, &arguments));
+}
+
+void execute_backward(const CallFrame& call, const Where& where) {
+    const LentPool pool(call);
+    const Kernel& kernel =
+        kernel_of(where.device, std::string(attribute_of(call, "spec")), rows_of(call), where.stream);
+    normjit_arguments arguments{};
+    arguments.size = sizeof arguments;
+    Taker taker(kernel.spec, arguments);
+    if (taker.take(call.arguments, inputs) != call.arguments.count)
+        throw Failure(NORMJIT_INVALID_ARGUMENT, "the call has more buffers than the spec");
+    launch(call, where, kernel, arguments, taker.take(call.results, outputs));
+}
+
+python::DataType type_of(Element element) {
+    constexpr uint8_t code_float = 2, code_bfloat = 4, code_e4m3fn = 10, code_e5m2 = 12, code_e8m0fnu = 14;
+    switch (element) {
+        case Element::f16:
+            return {code_float, 16, 1};
+        case Element::f32:
+            return {code_float, 32, 1};
+        case Element::f64:
+            return {code_float, 64, 1};
+        case Element::bf16:
+            return {code_bfloat, 16, 1};
+        case Element::e4m3:
+            return {code_e4m3fn, 8, 1};
+        case Element::e5m2:
+            return {code_e5m2, 8, 1};
+        case Element::e8m0:
+            return {code_e8m0fnu, 8, 1};
+        default:
+            return {0, 0, 1};
+    }
+}
+
+/// The tensors of a call with a formula: the attribute `tensors` has the numbers of all arguments, then of all results.
+void execute_formula(const CallFrame& call, const Where& where) {
+    const LentPool pool(call);
+    const Kernel& kernel =
+        kernel_of(where.device, std::string(attribute_of(call, "spec")), rows_of(call), where.stream);
+    normjit_arguments arguments{};
+    arguments.size = sizeof arguments;
+    std::string_view numbers = attribute_of(call, "tensors");
+    int64_t taken = 0;
+    while (!numbers.empty()) {
+        int32_t number = 0;
+        const auto [end, error] = std::from_chars(numbers.data(), numbers.data() + numbers.size(), number);
+        if (error != std::errc() || taken == call.arguments.count + call.results.count)
+            throw Failure(NORMJIT_INVALID_ARGUMENT, "the attribute tensors does not fit the call");
+        numbers.remove_prefix(std::min<size_t>(static_cast<size_t>(end - numbers.data()) + 1, numbers.size()));
+        const bool is_argument = taken < call.arguments.count;
+        const Buffer& buffer =
+            is_argument ? *call.arguments.buffers[taken] : *call.results.buffers[taken - call.arguments.count];
+        std::vector<int64_t> dims(buffer.dims, buffer.dims + buffer.rank);
+        const python::Device device = where.device == "cpu" ? python::Device{python::device_cpu, 0}
+                                                            : python::Device{python::device_cuda, where.ordinal};
+        const python::Tensor tensor{
+            buffer.data, device, static_cast<int32_t>(buffer.rank), type_of(buffer.type), dims.data(), nullptr, 0};
+        check(normjit_set_dlpack(kernel.kernel, &arguments, static_cast<normjit_tensor>(number), &tensor));
+        ++taken;
+    }
+    if (taken < call.arguments.count)
+        throw Failure(NORMJIT_INVALID_ARGUMENT, "the attribute tensors does not fit the call");
+    launch(call, where, kernel, arguments, taken - call.arguments.count);
 }
 
 Error* to_xla(const CallFrame& call, normjit_status status, const char* message) {
@@ -214,11 +276,13 @@ bool describe(const CallFrame& call) {
     return true;
 }
 
-template <class FindPlace>
-Error* answer(const CallFrame& call, const FindPlace& place_of) noexcept {
+using Execute = void (*)(const CallFrame& call, const Where& where);
+
+Error* answer(NormjitXlaCall* given, bool on_gpu, Execute execute) noexcept {
+    const auto& call = *reinterpret_cast<const CallFrame*>(given);
     if (describe(call) || call.stage != Stage::execute) return nullptr;
     try {
-        execute(call, place_of(call));
+        execute(call, on_gpu ? gpu_of(call) : Where());
         return nullptr;
     } catch (const Failure& failure) {
         return to_xla(call, failure.status, failure.what());
@@ -231,23 +295,21 @@ Error* answer(const CallFrame& call, const FindPlace& place_of) noexcept {
 
 }  // namespace normjit::jax
 
-void* normjit_jax_backward_cpu(NormjitXlaCall* call) {
-    using namespace normjit::jax;
-    return answer(*reinterpret_cast<const CallFrame*>(call), [](const CallFrame&) { return Where(); });
-}
+using normjit::jax::answer, normjit::jax::execute_backward, normjit::jax::execute_formula;
 
-void* normjit_jax_backward_cuda(NormjitXlaCall* call) {
-    using namespace normjit::jax;
-    return answer(*reinterpret_cast<const CallFrame*>(call), gpu_of);
-}
+void* normjit_jax_backward_cpu(NormjitXlaCall* call) { return answer(call, false, execute_backward); }
+void* normjit_jax_backward_cuda(NormjitXlaCall* call) { return answer(call, true, execute_backward); }
+void* normjit_jax_formula_cpu(NormjitXlaCall* call) { return answer(call, false, execute_formula); }
+void* normjit_jax_formula_cuda(NormjitXlaCall* call) { return answer(call, true, execute_formula); }
 
 const char* normjit_jax_last_error(void) { return normjit::jax::last_error.c_str(); }
 
-int normjit_jax_prepare(const char* device, const char* spec, int64_t rows, int64_t* workspace) {
+int normjit_jax_prepare(const char* device, const char* spec, int64_t rows, int64_t slices, int64_t* workspace) {
     using namespace normjit::jax;
     try {
-        check(
-            normjit_kernel_workspace_bytes(kernel_of(device, spec, rows, nullptr).kernel, rows, 0, nullptr, workspace));
+        const Kernel& kernel = kernel_of(device, spec, rows, nullptr);
+        check(normjit_kernel_workspace_bytes(kernel.kernel, slices > 0 ? rows / slices : rows, slices, nullptr,
+                                             workspace));
         return 0;
     } catch (const std::exception& error) {
         last_error = error.what();

@@ -21,8 +21,15 @@ struct NormjitXlaCall;
 NORMJIT_API void* normjit_jax_backward_cpu(struct NormjitXlaCall* call);
 NORMJIT_API void* normjit_jax_backward_cuda(struct NormjitXlaCall* call);
 
-/* Makes the kernel of a spec for "cpu" or "cuda:N" and says what workspace it wants for that many rows. */
-NORMJIT_API int normjit_jax_prepare(const char* device, const char* spec, int64_t rows, int64_t* workspace);
+/* The same of a formula, forward or backward. Attribute `tensors`: the numbers of the arguments, then of the results, in
+ * the spec (normjit_spec_tensor()), as in "0,3,5". The first argument is a matrix. */
+NORMJIT_API void* normjit_jax_formula_cpu(struct NormjitXlaCall* call);
+NORMJIT_API void* normjit_jax_formula_cuda(struct NormjitXlaCall* call);
+
+/* Makes the kernel of a spec for "cpu" or "cuda:N" and says what workspace it wants for that many rows, those of all
+ * slices. `slices`: 0 if the spec has none. */
+NORMJIT_API int normjit_jax_prepare(const char* device, const char* spec, int64_t rows, int64_t slices,
+                                    int64_t* workspace);
 
 /* Returns the reason of this thread's last call that returned 1. */
 NORMJIT_API const char* normjit_jax_last_error(void);

@@ -4,6 +4,8 @@
 // tvm/ffi/extra/c_env_api.h and dlpack/dlpack.h in tvm-ffi's wheel; a test compares them.
 #pragma once
 
+#include "dl_tensor.h"
+
 #include <cstddef>
 #include <cstdint>
 
@@ -21,29 +23,9 @@ enum class Kind : int32_t {  ///< TVMFFITypeIndex
     tensor = 70
 };
 
-enum DeviceType : int32_t { device_cpu = 1, device_cuda = 2 };
-
-struct Device {
-    DeviceType type;
-    int32_t id;
-};
-
-struct DataType {
-    uint8_t code;
-    uint8_t bits;
-    uint16_t lanes;
-};
+using python::DataType, python::Device, python::Tensor;
+using python::DeviceType, python::device_cpu, python::device_cuda;
 constexpr DataType type_u8{1, 8, 1};
-
-struct Tensor {  ///< DLTensor
-    void* data;
-    Device device;
-    int32_t dimensions;
-    DataType dtype;
-    int64_t* shape;
-    int64_t* strides;  ///< in elements; null: contiguous
-    uint64_t byte_offset;
-};
 
 struct Text {
     const char* data;

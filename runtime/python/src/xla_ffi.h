@@ -24,7 +24,16 @@ Head head_of() {
     return {sizeof(Struct), nullptr};
 }
 
-enum class Element : int32_t { u8 = 6, f16 = 10, f32 = 11, f64 = 12, bf16 = 16 };  ///< XLA_FFI_DataType
+enum class Element : int32_t {  ///< XLA_FFI_DataType
+    u8 = 6,
+    f16 = 10,
+    f32 = 11,
+    f64 = 12,
+    bf16 = 16,
+    e5m2 = 19,
+    e4m3 = 20,
+    e8m0 = 33
+};
 
 struct Buffer {
     Head head;

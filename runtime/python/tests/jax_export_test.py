@@ -8,7 +8,7 @@ import processes
 import pytest
 import reference
 from jax import export
-from normjit.jax import layer_norm, rms_norm
+from normjit.jax import formula, layer_norm, rms_norm
 
 CHECKS = [export.DisabledSafetyCheck.custom_call("normjit_backward")]
 COLS = 65
@@ -101,3 +101,14 @@ def test_import_starts_no_platform():
     done = processes.run_program(
         "import jax, normjit.jax; jax.config.update('jax_num_cpu_devices', 3); print(len(jax.devices()))")
     assert done.stdout.strip() == "3", done.stderr
+
+
+def test_a_formula_for_any_rows(tmp_path):
+    gated = formula("norm gated(x[M,N], gamma[N]) -> y[M,N] { y = x * rsqrt(row_mean(x * x) + eps) * gamma }")
+    (rows,) = export.symbolic_shape("rows")
+    matrix, weight = jax.ShapeDtypeStruct((rows, COLS), "float32"), jax.ShapeDtypeStruct((COLS,), "float32")
+    backward = jax.grad(lambda x, gamma, dy: (gated(x=x, gamma=gamma) * dy).sum(), (0, 1))
+    checks = [export.DisabledSafetyCheck.custom_call("normjit_formula")]
+    exported = export.export(jax.jit(backward), disabled_checks=checks)(matrix, weight, matrix)
+    x, dy, gamma = random(1, 9, COLS), random(2, 9, COLS), random(3, COLS)
+    check(elsewhere(exported, tmp_path, x, gamma, dy), x, dy, gamma, "rmsnorm")

@@ -13,7 +13,7 @@ READMES = ("README.md", "runtime/python/README.md")
 
 ARRAYS = """
 import numpy
-x, dy, residual, stream = (numpy.random.rand(6, 64).astype("float32") for _ in range(4))
+x, z, dy, residual, stream = (numpy.random.rand(6, 64).astype("float32") for _ in range(5))
 gamma, scale, bias = (numpy.random.rand(64).astype("float32") for _ in range(3))
 rstd = (x ** 2).mean(-1) ** -0.5
 """

@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Formulas in JAX: calls from XLA into libnormjit_jax.so, forward and backward. normjit.jax.formula() describes them."""
+from __future__ import annotations
+
+import collections
+import dataclasses
+import functools
+import math
+import operator
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from normjit import formulas
+from normjit import jax as calls
+from normjit._library import InvalidArgument
+
+TARGET = "normjit_formula"
+DTYPES = {**calls.DTYPES, "float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2", "float8_e8m0fnu": "e8m0"}
+
+Arrays = tuple[Any, ...]
+Shape = tuple[int, ...]
+_Result = tuple[Any, Shape, Any]  # a tensor of formulas.py, the shape and the type
+
+# What formulas.py asks of an operand.
+_Operand = collections.namedtuple("_Operand", ("name", "shape", "device"))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Problem:
+    """A call of a formula: the names of its arrays in the order in which they are passed, and all that is not traced."""
+
+    text: str
+    names: tuple[str, ...]
+    numbers: tuple[tuple[str, float], ...]
+    outputs: tuple[str, ...]
+    dtypes: tuple[tuple[str, str], ...]  # of outputs that have another type than usual
+
+    @property
+    def norm(self) -> formulas.Formula:
+        return formulas.formula(self.text)
+
+    @property
+    def first(self) -> str:
+        name = self.norm.first_matrix(self.names)
+        assert name is not None
+        return name
+
+
+class Formula:
+    """A formula as a function of JAX arrays."""
+
+    def __init__(self, text: str) -> None:
+        self.norm = formulas.formula(text)
+
+    def __repr__(self) -> str:
+        return f"normjit.jax.formula({self.norm.text!r})"
+
+    def __call__(self, *, outputs: Iterable[str] | None = None, dtypes: Mapping[str, Any] | None = None, **given: Any) -> Any:
+        norm = self.norm
+        given = {name: value for name, value in given.items() if value is not None}
+        for name in given:
+            if name not in norm.inputs and name not in norm.numbers:
+                raise InvalidArgument(f"{name}: the formula has nothing of this name")
+        for name in norm.inputs:
+            if name not in given and name not in norm.optional:
+                raise InvalidArgument(f"{name}: is missing; the formula needs it")
+        numbers = {name: calls._number(name, value) for name, value in given.items() if name in norm.numbers}
+        arrays = {name: calls._array(name, given[name]) for name in norm.inputs if name in given}
+        for name, array in arrays.items():
+            if array.dtype.name not in DTYPES:
+                raise InvalidArgument(f"{name}: its type is {array.dtype.name}; allowed: {', '.join(DTYPES)}")
+        first = norm.first_matrix(arrays)
+        if first is None:
+            raise InvalidArgument(f"{norm.name}: no input is a matrix, whose shape decides")
+        if arrays[first].ndim < (2 if norm._has_slices else 1):
+            raise InvalidArgument(f"{first}: its shape is {arrays[first].shape}; the last dimension must be the normalised one"
+                                  + ", and the first the slices" * norm._has_slices)
+        like = _Operand(first, arrays[first].shape, "")
+        for name, array in arrays.items():
+            operand = _Operand(name, array.shape, "")
+            formulas._find_run(operand, norm._inputs[name], like, numbers)
+            formulas._check_shape(operand, norm._inputs[name], like, numbers)
+        wanted = _wanted(norm, outputs)
+        problem = _Problem(norm.text, tuple(arrays), tuple(sorted(numbers.items())), wanted, _dtypes(norm, wanted, dtypes))
+        made = _differentiable(problem, *arrays.values())
+        return made[0] if len(wanted) == 1 else formulas._results(norm.name, wanted)(*made)
+
+
+def _wanted(norm: formulas.Formula, outputs: Iterable[str] | None) -> tuple[str, ...]:
+    wanted = [name for name in norm.outputs if name not in norm.optional] if outputs is None else list(outputs)
+    wrong = [name for name in wanted if name not in norm.outputs]
+    if wrong or not wanted or len(set(wanted)) < len(wanted):
+        raise InvalidArgument(f"outputs: {', '.join(map(repr, wrong or wanted)) or 'none'}; allowed: {', '.join(norm.outputs)}, each once")
+    return tuple(wanted)
+
+
+def _dtypes(norm: formulas.Formula, wanted: tuple[str, ...], dtypes: Mapping[str, Any] | None) -> tuple[tuple[str, str], ...]:
+    found = {name: jnp.dtype(dtype).name for name, dtype in (dtypes or {}).items()}
+    for name, dtype in found.items():
+        if name not in wanted or dtype not in DTYPES:
+            raise InvalidArgument(f"dtypes: {name}: {dtype}; allowed are the outputs {', '.join(wanted)} with {', '.join(DTYPES)}")
+    return tuple(sorted(found.items()))
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _differentiable(problem: _Problem, *arrays: Any) -> Arrays:
+    return _forward(problem, arrays)
+
+
+def _forward(problem: _Problem, arrays: Arrays) -> Arrays:
+    given = dict(zip(problem.names, arrays))
+    results = {name: _output(problem, name, given[problem.first]) for name in problem.outputs}
+    return _computed(problem, "forward", given, problem.norm._inputs, results)
+
+
+def _output(problem: _Problem, name: str, like: Any) -> _Result:
+    """Returns an output's tensor, shape and type, given the first matrix."""
+    tensor = problem.norm._outputs[name]
+    shape = formulas._shapes(tensor, _Operand(problem.first, like.shape, ""), dict(problem.numbers))[0]
+    is_small = tensor.axes in ("M", "S,M", "") or (tensor.run and "M" in tensor.axes)
+    usual = (jnp.float64 if like.dtype == jnp.float64 else jnp.float32) if is_small else like.dtype
+    return tensor, shape, jnp.dtype(dict(problem.dtypes).get(name, usual))
+
+
+def _kept(problem: _Problem, *arrays: Any) -> Any:
+    """Returns the outputs, and what the backward pass needs: the inputs, and None for those that need no gradient."""
+    norm = problem.norm
+    norm.check_gradient()
+    for name, array in zip(problem.names, arrays):
+        if array.perturbed and norm._inputs[name].is_shared:
+            raise InvalidArgument(f"{name}: all slices share it, so that it has no gradient; pass it through jax.lax.stop_gradient()")
+    values = tuple(array.value for array in arrays)
+    return _forward(problem, values), (values, tuple(() if array.perturbed else None for array in arrays))
+
+
+def _pulled(problem: _Problem, kept: Any, above: Arrays) -> Arrays:
+    arrays, perturbed = kept
+    norm, given = problem.norm, dict(zip(problem.names, arrays))
+    readable, gradients, of_outputs = dict(norm._inputs), {}, dict(zip(problem.outputs, above))
+    for name, tensor in norm._outputs.items():
+        gradient = of_outputs.get(name)
+        if gradient is None or isinstance(gradient, jax.custom_derivatives.SymbolicZero):
+            if tensor.is_optional:
+                continue
+            gradient = jnp.zeros(*_output(problem, name, given[problem.first])[1:])
+        given[f"d{name}"], readable[f"d{name}"] = gradient, tensor
+    zeros = norm.without_gradient(given, dict(problem.numbers))
+    for name, array, is_wanted in zip(problem.names, arrays, perturbed):
+        if is_wanted is not None and name not in zeros:
+            dtype = jnp.float32 if array.dtype.itemsize == 1 else array.dtype
+            gradients[f"d{name}"] = (norm._inputs[name], array.shape, jnp.dtype(dtype))
+    found = dict(zip(gradients, _computed(problem, "backward", given, readable, gradients)))
+    return tuple(found[f"d{name}"].astype(array.dtype) if f"d{name}" in found else jnp.zeros_like(array)
+                 for name, array in zip(problem.names, arrays))
+
+
+_differentiable.defvjp(_kept, _pulled, symbolic_zeros=True)
+
+
+def _computed(problem: _Problem, which: str, given: dict[str, Any], readable: dict[str, Any], results: dict[str, _Result]) -> Arrays:
+    """Computes results {name: (tensor, shape, type)} from arrays by name."""
+    like = given[problem.first]
+    if like.size == 0 or not results:
+        return tuple(jnp.zeros(shape, dtype) for _, shape, dtype in results.values())
+    if not isinstance(like.shape[-1], int):
+        raise InvalidArgument(f"{problem.first}: its shape is {like.shape}; the last dimension must be a number, for which a kernel is made")
+    has_slices = problem.norm._has_slices
+    slices = like.shape[0] if has_slices else 0
+    rows = math.prod(like.shape[1 if has_slices else 0:-1])
+
+    def flat(tensor: Any, shape: Shape) -> Shape:
+        """Returns the shape in which a kernel takes a tensor: [S,M,N], [S,M], [M,N] and so on."""
+        sizes = {"S": slices, "M": rows, "N": shape[-1] if shape else 0}
+        return tuple(sizes[axis] for axis in tensor.axes.split(",") if axis)
+
+    order = [problem.first, *(name for name in given if name != problem.first)]
+    shardings = {name: calls._sharding(given[name]) for name in order}
+    operands = [calls._gathered(given[name]).reshape(flat(readable[name], given[name].shape)) for name in order]
+    types = {**{name: given[name].dtype for name in order}, **{name: dtype for name, (_, _, dtype) in results.items()}}
+    words = [problem.text, f"pass={which} cols={like.shape[-1]}", *(f"{name}={DTYPES[dtype.name]}" for name, dtype in types.items()),
+             f"out={','.join(results)}"]
+    words += ["save=none"] if which == "backward" else []
+    words += ["slices=any"] if has_slices else []
+    spec = " ".join(words + [f"{name}={value!r}" for name, value in problem.numbers])
+    places = formulas._places(spec)
+    call = _Call(spec, ",".join(str(places[name]) for name in (*order, *results)), slices,
+                 tuple("M" in readable[name].axes for name in order), tuple("M" in tensor.axes for tensor, _, _ in results.values()),
+                 tuple((flat(tensor, shape), dtype) for tensor, shape, dtype in results.values()))
+    made = _called(call, *calls._alike(operands))
+    of_result = {f"d{name}": name for name in given} if which == "backward" else {}
+    found = []
+    for array, (name, (_, shape, _)) in zip(made, results.items()):
+        like_of = of_result.get(name)
+        array = array.reshape(shape)
+        if like_of is not None:
+            array = calls._summed(array, given[like_of])
+        found.append(calls._sharded(array, shardings[like_of or problem.first] if like_of or shape == like.shape else None))
+    return tuple(found)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Call:
+    spec: str
+    tensors: str
+    slices: int
+    with_rows: tuple[bool, ...]  # of the operands
+    results_with_rows: tuple[bool, ...]
+    results: tuple[tuple[Shape, Any], ...]  # and their types
+
+
+def _called(call: _Call, *operands: Any) -> Arrays:
+    """Calls the kernel. Under vmap all elements are further rows of one call if they share what has no rows; else there
+    is one call after the other."""
+    run = jax.custom_batching.custom_vmap(functools.partial(_on_platform, call))
+
+    @run.def_vmap
+    def of_batch(size: int, is_batched: Any, *operands: Any) -> Any:
+        are_rows = call.slices == 0 and all(call.results_with_rows) and all(map(operator.ge, call.with_rows, is_batched))
+        whole = [each if batched or (are_rows and not rows) else jnp.broadcast_to(each, (size, *each.shape))
+                 for each, batched, rows in zip(operands, is_batched, call.with_rows)]
+        if not are_rows:
+            found = jax.lax.map(lambda given: _called(call, *given), tuple(whole))
+            return found, (True,) * len(found)
+        of_all = dataclasses.replace(call, results=tuple(((size * shape[0], *shape[1:]), dtype) for shape, dtype in call.results))
+        made = _called(of_all, *(each.reshape(size * each.shape[1], *each.shape[2:]) if rows else each
+                                 for each, rows in zip(whole, call.with_rows)))
+        return tuple(each.reshape(size, *shape) for each, (shape, _) in zip(made, call.results)), (True,) * len(made)
+
+    made: Arrays = run(*operands)
+    return made
+
+
+def _on_platform(call: _Call, *operands: Any) -> Any:
+    return jax.lax.platform_dependent(
+        *operands, **{platform: functools.partial(_called_on, platform, call) for platform in calls._platforms()})
+
+
+def _called_on(platform: str, call: _Call, x: Any, *others: Any) -> Arrays:
+    rows = 1 if platform == "cpu" else calls._count_rows(x)  # the handler provides its workspace
+    slices = 0 if platform == "cpu" else call.slices
+    workspace = max(calls._prepare(device, call.spec, rows, slices) for device in calls._devices(platform))
+    results = [calls._result(shape, dtype, x) for shape, dtype in call.results]
+    room = [calls._result((max(workspace, 1),), jnp.uint8, x)] if platform == "cuda" else []
+    found = jax.ffi.ffi_call(TARGET, [*results, *room])(x, *others, spec=call.spec, tensors=call.tensors)
+    return tuple(found[: len(results)])
