@@ -78,7 +78,7 @@ def make(kind, width, layers, vocabulary, tokens, dtype=torch.bfloat16, device="
     """Returns a model with the same random weights for the same arguments; its norms have weights as if trained."""
     torch.manual_seed(0)
     model = Transformer(kind, width, layers, vocabulary, tokens)
-    for norm in norms(model):
+    for norm in (each for each in model.modules() if isinstance(each, (nn.LayerNorm, LlamaNorm))):
         nn.init.normal_(norm.weight, 1.0, 0.1)
         if kind == "gpt2":
             nn.init.normal_(norm.bias, 0.0, 0.1)
