@@ -77,20 +77,21 @@ def buffers(arrays, keep):
     return Buffers(ctypes.sizeof(Buffers), None, len(arrays), None, found)
 
 
-def call(xla, spec, arguments, results, platform="cpu"):
-    """Returns what the handler returns: 0, or XLA's error."""
-    keep = []
-    name, value = Text(b"spec", 4), Text(spec.encode(), len(spec))
-    attributes = Attributes(ctypes.sizeof(Attributes), None, 1 if spec else 0, (Int32 * 1)(STRING),
-                            (ctypes.POINTER(Text) * 1)(ctypes.pointer(name)),
-                            (Pointer * 1)(ctypes.addressof(value)))
+def call(xla, spec, arguments, results, platform="cpu", tensors=None):
+    """Returns what the handler returns: 0, or XLA's error. With `tensors` it is the handler of formulas."""
+    keep, given = [], [(b"spec", spec)] * bool(spec) + [(b"tensors", tensors)] * (tensors is not None)
+    names = [Text(name, len(name)) for name, _ in given]
+    values = [Text(value.encode(), len(value)) for _, value in given]
+    attributes = Attributes(ctypes.sizeof(Attributes), None, len(given), (Int32 * 2)(STRING, STRING),
+                            (ctypes.POINTER(Text) * 2)(*map(ctypes.pointer, names)),
+                            (Pointer * 2)(*map(ctypes.addressof, values)))
     frame = Call(ctypes.sizeof(Call), None, ctypes.pointer(xla.api), None, EXECUTE, buffers(arguments, keep),
                  buffers(results, keep), attributes)
-    return handler(platform)(ctypes.byref(frame))
+    return handler(platform, "backward" if tensors is None else "formula")(ctypes.byref(frame))
 
 
-def handler(platform):
-    found = getattr(_library.load("libnormjit_jax.so"), f"normjit_jax_backward_{platform}")
+def handler(platform, kind="backward"):
+    found = getattr(_library.load("libnormjit_jax.so"), f"normjit_jax_{kind}_{platform}")
     found.restype = Pointer
     return found
 
@@ -175,6 +176,46 @@ def test_errors():
         assert call(xla, spec, given, outputs)
         ((found, text),) = xla.errors
         assert found == code and message in text
+
+
+FORMULA = "norm scaled(x[M,N], gamma[N]) -> y[M,N], s[M] { s = row_sum(x); y = x * gamma } pass=forward cols=96 out=y,s"
+
+
+def places(*names):
+    spec, number = _library.parse_spec(FORMULA), Int32()
+    found = []
+    for name in names:
+        _library.check(_library.library.normjit_spec_tensor(ctypes.byref(spec), name, ctypes.byref(number)))
+        found.append(str(number.value))
+    return ",".join(found)
+
+
+def test_a_formula():
+    (x, _, gamma, _), (y, _) = problem()
+    s = np.empty(len(x), "float32")
+    xla = Xla()
+    assert not call(xla, FORMULA, [x, gamma], [s, y], tensors=places(b"x", b"gamma", b"s", b"y")), xla.errors
+    np.testing.assert_array_equal(y, x * gamma)
+    reference.assert_close(s, np.float64(x).sum(-1), "float32")
+
+
+def test_formulas_that_do_not_fit():
+    (x, _, gamma, _), (y, _) = problem(8)
+    s, right = np.empty(8, "float32"), places(b"x", b"gamma", b"y", b"s")
+    for tensors, given, results, message in [
+        (right + ",3", [x, gamma], [y, s], "the attribute tensors does not fit the call"),
+        (places(b"x", b"gamma", b"y"), [x, gamma], [y, s], "the call has more buffers than the spec"),
+        (places(b"x"), [x, gamma], [y, s], "the attribute tensors does not fit the call"),
+        ("x,y", [x, gamma], [y, s], "the attribute tensors does not fit the call"), ("", [x, gamma], [y, s], "does not fit"),
+        ("99999999999,1,2,3", [x, gamma], [y, s], "does not fit"), ("-5,1,2,3", [x, gamma], [y, s], "tensor"),
+        ("4711,1,2,3", [x, gamma], [y, s], "tensor"), (places(b"x", b"x", b"y", b"s"), [x, gamma], [y, s], "x"),
+        (right, [x, gamma[:95]], [y, s], "gamma"), (right, [x[:, :95], gamma], [y, s], "x"),
+        (right, [x, gamma], [y[:7], s], "y"), (right, [x, gamma], [y, s[:7]], "s"), (right, [x, gamma], [y.T, s], "y"),
+        (right, [x.astype("int32"), gamma], [y, s], "x"), (right, [x, gamma], [s, y], "y")]:
+        xla = Xla()
+        assert call(xla, FORMULA, given, results, tensors=tensors)
+        ((code, text),) = xla.errors
+        assert code == INVALID_ARGUMENT and message in text, text
 
 
 def test_results_that_do_not_fit():
