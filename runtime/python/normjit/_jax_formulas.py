@@ -17,7 +17,6 @@ from normjit import formulas
 from normjit import jax as calls
 from normjit._library import InvalidArgument
 
-TARGET = "normjit_formula"
 DTYPES = {**calls.DTYPES, "float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2", "float8_e8m0fnu": "e8m0"}
 
 Arrays = tuple[Any, ...]
@@ -61,12 +60,7 @@ class Formula:
     def __call__(self, *, outputs: Iterable[str] | None = None, dtypes: Mapping[str, Any] | None = None, **given: Any) -> Any:
         norm = self.norm
         given = {name: value for name, value in given.items() if value is not None}
-        for name in given:
-            if name not in norm.inputs and name not in norm.numbers:
-                raise InvalidArgument(f"{name}: the formula has nothing of this name")
-        for name in norm.inputs:
-            if name not in given and name not in norm.optional:
-                raise InvalidArgument(f"{name}: is missing; the formula needs it")
+        norm.check_names(given, norm._inputs)
         numbers = {name: calls._number(name, value) for name, value in given.items() if name in norm.numbers}
         arrays = {name: calls._array(name, given[name]) for name in norm.inputs if name in given}
         for name, array in arrays.items():
@@ -214,7 +208,8 @@ class _Call:
 def _called(call: _Call, *operands: Any) -> Arrays:
     """Calls the kernel. Under vmap all elements are further rows of one call if they share what has no rows; else there
     is one call after the other."""
-    run = jax.custom_batching.custom_vmap(functools.partial(_on_platform, call))
+    run = jax.custom_batching.custom_vmap(functools.partial(
+        calls.call_handler, "formula", call.results, slices=call.slices, spec=call.spec, tensors=call.tensors))
 
     @run.def_vmap
     def of_batch(size: int, is_batched: Any, *operands: Any) -> Any:
@@ -231,18 +226,3 @@ def _called(call: _Call, *operands: Any) -> Arrays:
 
     made: Arrays = run(*operands)
     return made
-
-
-def _on_platform(call: _Call, *operands: Any) -> Any:
-    return jax.lax.platform_dependent(
-        *operands, **{platform: functools.partial(_called_on, platform, call) for platform in calls._platforms()})
-
-
-def _called_on(platform: str, call: _Call, x: Any, *others: Any) -> Arrays:
-    rows = 1 if platform == "cpu" else calls._count_rows(x)  # the handler provides its workspace
-    slices = 0 if platform == "cpu" else call.slices
-    workspace = max(calls._prepare(device, call.spec, rows, slices) for device in calls._devices(platform))
-    results = [calls._result(shape, dtype, x) for shape, dtype in call.results]
-    room = [calls._result((max(workspace, 1),), jnp.uint8, x)] if platform == "cuda" else []
-    found = jax.ffi.ffi_call(TARGET, [*results, *room])(x, *others, spec=call.spec, tensors=call.tensors)
-    return tuple(found[: len(results)])

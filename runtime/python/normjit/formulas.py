@@ -162,12 +162,7 @@ class Formula:
         invariant = arrays.boolean("invariant", invariant)
         out = arrays.mapping_of(out)
         given = {name: value for name, value in given.items() if value is not None}
-        for name in given:
-            if name not in readable and name not in self.numbers:
-                raise InvalidArgument(f"{name}: the formula has nothing of this name")
-        for name, tensor in readable.items():
-            if name not in given and not tensor.is_optional:
-                raise InvalidArgument(f"{name}: is missing; the formula needs it")
+        self.check_names(given, readable)
         numbers = {name: arrays.number(name, value) for name, value in given.items() if name not in readable}
         read = {name: value for name, value in given.items() if name in readable}
         default = usual(read, numbers) if outputs is None else []
@@ -208,6 +203,15 @@ class Formula:
         for made in out.values():
             _operand.was_written(made)
         return _Call(kernel, numbered, _results(self.name, tuple(wanted))(*(operands[name].array for name in wanted)))
+
+    def check_names(self, given: Iterable[str], readable: _Tensors) -> None:
+        """Raises InvalidArgument unless the names given are of numbers and of these tensors, all but optional ones."""
+        for name in given:
+            if name not in readable and name not in self.numbers:
+                raise InvalidArgument(f"{name}: the formula has nothing of this name")
+        for name, tensor in readable.items():
+            if name not in given and not tensor.is_optional:
+                raise InvalidArgument(f"{name}: is missing; the formula needs it")
 
     def first_matrix(self, given: Iterable[str]) -> str | None:
         """Returns the first matrix among these inputs, which determines shapes and the device; None if there is

@@ -3,7 +3,7 @@
 
     from normjit.jax import formula, layer_norm, rms_norm
 
-The forward pass of the first two is jax.numpy, which XLA fuses with its neighbours. The backward pass is a call from XLA into
+The forward pass of the last two is jax.numpy, which XLA fuses with its neighbours. All else is calls from XLA into
 libnormjit_jax.so, through its foreign function interface. jit, grad, vmap, shard_map and checkpoints work; second
 derivatives and forward mode do not.
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 __all__ = ["formula", "layer_norm", "rms_norm"]
 
-TARGETS = ("normjit_backward", "normjit_formula")
+HANDLERS = ("backward", "formula")  # of libnormjit_jax.so
 DTYPES = {"float32": "f32", "bfloat16": "bf16", "float16": "f16", "float64": "f64"}
 PLATFORMS = {"cpu": "cpu", "cuda": "CUDA"}  # XLA's names by JAX's
 
@@ -73,8 +73,8 @@ def formula(text: str) -> "Callable[..., Any]":
     The function takes the inputs by name, and the numbers, which jit must know; an optional input may be None or left
     out. It returns the output, or several as a named tuple: those that are not optional, or those in outputs=. dtypes=
     maps outputs to other types than the first matrix has, such as {"y": jnp.float8_e4m3fn}. A tensor [M] is of x's shape
-    without the last dimension; with slices the first dimension of x is S. jit, grad, vmap, shard_map
-    and checkpoints work; second derivatives and forward mode do not. Raises normjit.InvalidArgument."""
+    without the last dimension; with slices the first dimension of x is S. jit, grad, vmap, shard_map and checkpoints
+    work; second derivatives and forward mode do not. Raises normjit.InvalidArgument."""
     from normjit import _jax_formulas
 
     return _jax_formulas.Formula(text)
@@ -211,7 +211,7 @@ class _Problem:
     def results(self, x):
         """Returns shapes and types for an x."""
         of_weight = (*x.shape[:-2], self.cols)
-        return [_result(x.shape if name == "dx" else of_weight, dtype, x) for name, dtype in self.wanted]
+        return [(x.shape if name == "dx" else of_weight, dtype) for name, dtype in self.wanted]
 
 
 def _gradients(problem, *operands):
@@ -235,19 +235,21 @@ def _gradients(problem, *operands):
 
 
 def _call(problem, *operands):
-    """Calls the handler of the platform that the computation is compiled for; JAX refuses to compile it for others."""
-    return jax.lax.platform_dependent(
-        *operands, **{platform: functools.partial(_call_on, platform, problem) for platform in _platforms()})
+    return call_handler("backward", problem.results(operands[0]), *operands, spec=problem.spec())
 
 
-def _call_on(platform, problem, x, *others):
-    spec, results = problem.spec(), problem.results(x)
-    rows = 1 if platform == "cpu" else _count_rows(x)  # the handler provides its workspace
-    workspace = max(_prepare(device, spec, rows) for device in _devices(platform))
-    room = []
-    if platform == "cuda":  # XLA's memory, which lives as long as a graph that captured the call
-        room = [_result((max(workspace, 1),), jnp.uint8, x)]
-    return tuple(jax.ffi.ffi_call(TARGETS[0], [*results, *room])(x, *others, spec=spec)[: len(results)])
+def call_handler(kind, results, *operands, slices=0, **attributes):
+    """Calls a handler of the platform that the computation is compiled for; JAX refuses to compile it for others. `results`
+    are shapes and types; `slices`: those of the first operand, 0 if the spec has none."""
+    def on(platform, x, *others):
+        of_rows = (1, 0) if platform == "cpu" else (_count_rows(x), slices)  # the CPU's handler provides its workspace
+        workspace = max(_prepare(device, attributes["spec"], *of_rows) for device in _devices(platform))
+        made = [_result(shape, dtype, x) for shape, dtype in results]
+        if platform == "cuda":  # XLA's memory, which lives as long as a graph that captured the call
+            made.append(_result((max(workspace, 1),), jnp.uint8, x))
+        return tuple(jax.ffi.ffi_call(f"normjit_{kind}", made)(x, *others, **attributes)[: len(results)])
+
+    return jax.lax.platform_dependent(*operands, **{each: functools.partial(on, each) for each in _platforms()})
 
 
 def _count_rows(x):
@@ -266,7 +268,7 @@ def _devices(platform):
     return [f"cuda:{device.local_hardware_id}" for device in jax.local_devices(backend="gpu")]
 
 
-def _prepare(device, spec, rows, slices=0):
+def _prepare(device, spec, rows, slices):
     """Makes the kernel and returns the bytes of its best workspace for that many rows, those of all slices."""
     workspace = ctypes.c_int64()
     if _load().normjit_jax_prepare(device.encode(), spec.encode(), ctypes.c_int64(rows), ctypes.c_int64(slices),
@@ -338,10 +340,10 @@ def _platforms():
 def _register():
     """Registers the handlers with XLA; programs that another process exported call them as well. Starts no platform of
     JAX; a platform that starts later is registered at that time."""
-    for target in TARGETS:
+    for kind in HANDLERS:
         for platform, of_xla in PLATFORMS.items():
-            handler = jax.ffi.pycapsule(getattr(_load(), f"{target.replace('normjit_', 'normjit_jax_')}_{platform}"))
-            jax.ffi.register_ffi_target(target, handler, platform=of_xla)
+            handler = jax.ffi.pycapsule(getattr(_load(), f"normjit_jax_{kind}_{platform}"))
+            jax.ffi.register_ffi_target(f"normjit_{kind}", handler, platform=of_xla)
     plugins = importlib.util.find_spec("jax_plugins")
     folders = (plugins and plugins.submodule_search_locations) or ()
     if any(name.startswith("xla_cuda") for folder in folders for name in os.listdir(folder)):

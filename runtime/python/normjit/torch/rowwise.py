@@ -114,9 +114,8 @@ class _Rowwise:
         kinds = tuple((name, _axes(name, value, first_name, first), value.dtype, value.dim()) for name, value in given.items())
         others = tuple((name, _constant(value)) for name, value in bound.items() if name not in given)
         dtype, kind, inputs, text = _plan(self._key, kinds, others, _constant(first.shape[-1])).split(" ", 3)
-        tensors = list(given.values())
+        tensors = [value if axes else value.reshape(()) for value, (_, axes, *_) in zip(given.values(), kinds)]
         used = {name: tensors[int(name.rpartition("_")[2])] for name in inputs.split(",")}
-        used = {name: tensor.reshape(()) if kinds[int(name.rpartition("_")[2])][1] == "" else tensor for name, tensor in used.items()}
         result: torch.Tensor = call(text, used, getattr(torch, dtype))
         if kind == "matrix":
             return result
