@@ -40,6 +40,7 @@ Kernel make(const std::string& device, const std::string& spec, int64_t rows, vo
     options.expected_rows = rows;
     options.expected_slices = 1;  // rows counts those of all slices
     check(normjit_prepare(engine, &made.spec, &options, &made.kernel));
+    made.spec.text = nullptr;  // a formula's text is the caller's
     return made;
 }
 
