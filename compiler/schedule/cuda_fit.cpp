@@ -77,7 +77,15 @@ bool CudaFit::registers_suffice(const plan::PlannedPath& planned) const {
     const bool is_forward_like = features_.matrices_read == 1 && !features_.reduces;
     const int64_t others = is_forward_like ? other_registers_if_forward_like(planned) : other_registers(planned);
     const int64_t data = planned.data_registers + planned.kept_registers;
-    return data + planned.work_registers + others <= planned.register_limit;
+    return data + std::max(planned.work_registers, addresses()) + others <= planned.register_limit;
+}
+
+/// Returns the registers of the addresses of more matrices than a norm has. ptxas needs them before a vector's elements
+/// are worked on, so the larger of both counts (NOTES N-709).
+int64_t CudaFit::addresses() const {
+    constexpr int64_t of_matrix = 6, usual_matrices = 3;
+    const size_t matrices = operands_.matrices().size() + operands_.matrix_outputs().size();
+    return of_matrix * std::max<int64_t>(static_cast<int64_t>(matrices) - usual_matrices, 0);
 }
 
 /// Returns the registers that a team with several rows needs besides its data if ptxas unpacks its columns once and

@@ -33,6 +33,7 @@ class CudaFit {
     int64_t other_registers(const plan::PlannedPath& planned) const;
     int64_t other_registers_if_forward_like(const plan::PlannedPath& planned) const;
     int64_t kept_by_ptxas(const plan::PlannedPath& planned) const;
+    int64_t addresses() const;
     int64_t unpacked(const plan::PlannedPath& planned) const;
     int64_t converted_f16(const plan::PlannedPath& planned, size_t operands) const;
 
