@@ -80,6 +80,13 @@ class Formula:
         tensor = self._inputs.get(name) or self._outputs.get(name)
         return tensor.run if tensor else ""
 
+    def with_optional(self, outputs: Iterable[str]) -> str:
+        """Returns the text with these outputs as optional ones, whose gradients need not be given."""
+        given, arrow, rest = self.text.partition(" -> ")
+        for name in outputs:
+            rest = re.sub(rf"\b{name}\[", f"{name}?[", rest)
+        return given + arrow + rest
+
     def __repr__(self) -> str:
         return f"normjit.formula({self.text!r})"
 

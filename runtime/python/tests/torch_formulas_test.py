@@ -299,8 +299,38 @@ def test_outputs_for_groups_of_columns(columns):
     torch.testing.assert_close(of_slices[0], right.bfloat16())
     assert torch.equal(of_slices[1], largest)
     assert [tuple(each.shape) for each in norm(x=x[:0], gamma=gamma, G=columns)] == [(0, 3, 256), (0, 3, 256 // columns)]
-    with pytest.raises(normjit.InvalidArgument, match="g: an output .M,N/G. has no gradient"):
-        norm(x=x.requires_grad_(), gamma=gamma, G=columns)[0].sum().backward()
+    x.requires_grad_()
+    for i, message in enumerate(("group_max has no derivative", "g: an output .M,N/G. has no gradient")):
+        with pytest.raises(normjit.InvalidArgument, match=message):
+            norm(x=x, gamma=gamma, G=columns)[i].sum().backward()
+    beside = normjit.torch.formula("norm f(x[M,N]) -> y[M,N], g[M,N/G] { g = group_max(abs(x), G); y = x * 2 }")
+    beside(x=x, G=columns)[0].sum().backward()
+    assert torch.equal(x.grad, torch.full_like(x, 2))
+
+
+class Without(torch.autograd.Function):
+    """A function without a gradient."""
+
+    @staticmethod
+    def forward(context, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(context, dy):
+        return None
+
+
+def test_an_output_without_use_takes_no_part_in_gradients():
+    norm = normjit.torch.formula("norm two(x[M,N], w[N]) -> y[M,N], z[M,N] { y = x * 2; z = log(x) * w }")
+    x, w = torch.tensor([[0.0, 1.0]], requires_grad=True), torch.ones(2, requires_grad=True)
+    for compute in (norm, torch.compile(lambda **given: (norm(**given)[0],), fullgraph=True, backend="aot_eager")):
+        dx, dw = torch.autograd.grad(compute(x=x, w=w)[0].sum(), (x, w), allow_unused=True)
+        assert dx.tolist() == [[2, 2]]
+        assert dw is None or not dw.any()  # AOT Autograd gives zeros
+    y, z = norm(x=x, w=w)
+    assert torch.autograd.grad((Without.apply(y) + Without.apply(z)).sum(), (x, w), allow_unused=True) == (None, None)
+    gated = normjit.formula(GATED)
+    assert normjit.formula(gated.with_optional(gated.outputs)).optional == ("gamma", "y", "rstd")
 
 
 def test_names_that_python_has_another_use_for():

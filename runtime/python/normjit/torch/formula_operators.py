@@ -140,7 +140,6 @@ def _origin(norm: normjit.Formula, name: str) -> str:
 
 def _keep(ctx: Any, inputs: Any, output: Tensors) -> None:
     ctx.text, ctx.names, tensors, ctx.numbers, ctx.values, ctx.outputs, ctx.dtype = inputs
-    ctx.shapes = [(each.shape, each.dtype, each.device) for each in output]
     ctx.set_materialize_grads(False)
     norm = normjit.formula(ctx.text)
     kept = zip(ctx.outputs, output)
@@ -156,16 +155,15 @@ def _pull(ctx: Any, above: list[torch.Tensor | None]) -> tuple[Any, ...]:
 def _found(ctx: Any, above: Sequence[torch.Tensor | None], needs: Sequence[bool], by: Any) -> list[torch.Tensor | None]:
     """Returns the gradients of the inputs; None for an input that needs no gradient, or that no output is computed
     from."""
+    if all([each is None for each in above]):
+        return [None for _ in ctx.names]
     given = dict(zip((*ctx.names, *ctx.statistics), ctx.saved_tensors))
-    for name, gradient, (shape, dtype, device) in zip(ctx.outputs, above, ctx.shapes):
-        if gradient is None and name not in ctx.statistics:
-            gradient = torch.zeros(shape, dtype=dtype, device=device)
-        if gradient is not None:
-            given[f"d{name}"] = gradient
-    zeros = normjit.formula(ctx.text).without_gradient(given, dict(zip(ctx.numbers, ctx.values)))
+    given.update((f"d{name}", gradient) for name, gradient in zip(ctx.outputs, above) if gradient is not None)
+    text = normjit.formula(ctx.text).with_optional([name for name, gradient in zip(ctx.outputs, above) if gradient is None])
+    zeros = normjit.formula(text).without_gradient(given, dict(zip(ctx.numbers, ctx.values)))
     needed = [name for name, is_needed in zip(ctx.names, needs) if is_needed]
     wanted = [f"d{name}" for name in needed if name not in zeros]
-    made = [] if not wanted else by(ctx.text, list(given), list(given.values()), ctx.numbers, ctx.values, wanted, ctx.dtype)
+    made = [] if not wanted else by(text, list(given), list(given.values()), ctx.numbers, ctx.values, wanted, ctx.dtype)
     found = dict(zip(wanted, made))
     found.update((f"d{name}", torch.zeros_like(given[name])) for name in needed if zeros.get(name))
     return [found.get(f"d{name}") for name in ctx.names]
