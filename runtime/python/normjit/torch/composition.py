@@ -14,7 +14,7 @@ import torch
 
 import normjit
 from normjit._library import InvalidArgument
-from normjit.torch.formula_checks import DType, has_slices, like_of, made_of, wide_of
+from normjit.torch.formula_checks import DTypes, has_slices, like_of, made_of, types_of, wide_of
 
 Tensors = Sequence[torch.Tensor]
 Value = Union[torch.Tensor, float, None]  # None: missing, or computed only from missing values
@@ -151,9 +151,9 @@ def _broadcast(tensor: torch.Tensor, axes: str, like: torch.Tensor) -> torch.Ten
 
 
 def forward(text: str, names: Sequence[str], tensors: Tensors, numbers: Mapping[str, float],
-            outputs: Sequence[str], dtype: DType = None) -> list[torch.Tensor]:
+            outputs: Sequence[str], dtypes: DTypes = None) -> list[torch.Tensor]:
     """Returns the named outputs of a formula; see made_of()."""
-    norm, given = normjit.formula(text), dict(zip(names, tensors))
+    norm, given, types = normjit.formula(text), dict(zip(names, tensors)), types_of(outputs, dtypes)
     like = like_of(norm, given)
     values: dict[str, Value] = {**USUAL, **numbers, "N": float(like.shape[-1])}
     values.update((name, _broadcast(given[name], norm.axes(name), like) if name in given else None) for name in norm.inputs)
@@ -162,7 +162,7 @@ def forward(text: str, names: Sequence[str], tensors: Tensors, numbers: Mapping[
         values[name] = evaluation.of(expression)
     made = []
     for name in outputs:
-        value, (shape, made_in) = values[name], made_of(norm, name, given, numbers, dtype)
+        value, (shape, made_in) = values[name], made_of(norm, name, given, numbers, types.get(name))
         if not isinstance(value, torch.Tensor):
             raise InvalidArgument(f"the output '{name}' is computed from missing tensors only")
         if norm.axes(name) == "N" and value.dim() > 1:  # slices that share their columns
@@ -174,13 +174,15 @@ def forward(text: str, names: Sequence[str], tensors: Tensors, numbers: Mapping[
 
 
 def backward(text: str, names: Sequence[str], tensors: Tensors, numbers: Mapping[str, float],
-             outputs: Sequence[str], dtype: DType = None) -> list[torch.Tensor]:
+             outputs: Sequence[str]) -> list[torch.Tensor]:
     """Returns the named gradients. `tensors` are inputs, gradients of outputs, and values that the forward pass saved;
     the latter are computed again."""
     norm, given = normjit.formula(text), dict(zip(names, tensors))
     inputs = [name for name in names if name in norm.inputs]
     above = [name for name in norm.outputs if f"d{name}" in given]
-    pull = torch.func.vjp(lambda *leaves: forward(text, inputs, leaves, numbers, above, dtype),
+    gradients = [given[f"d{name}"] for name in above]
+    dtypes = [str(each.dtype).removeprefix("torch.") for each in gradients]
+    pull = torch.func.vjp(lambda *leaves: forward(text, inputs, leaves, numbers, above, dtypes),
                           *(given[name] for name in inputs))[1]
-    found = dict(zip(inputs, pull([given[f"d{name}"] for name in above])))
+    found = dict(zip(inputs, pull(gradients)))
     return [found[name[1:]] for name in outputs]

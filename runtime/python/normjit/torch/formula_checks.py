@@ -13,6 +13,7 @@ from normjit.formulas import check_run
 from normjit.torch.functional import check_tensor, is_shape
 
 DType = Optional[torch.dtype]
+DTypes = Optional[Sequence[str]]  # names of torch's types, since operators take no list of types
 
 
 def axes_of(norm: normjit.Formula, name: str) -> str:
@@ -47,8 +48,9 @@ def shapes_of(axes: str, shape: Sequence[int], run: int = 1) -> tuple[tuple[int,
     shape = (*shape[:-1], shape[-1] // run)
     if axes.endswith("M"):
         return (shape[:-1], (*shape[:-1], 1))
-    return ({"M,N": shape, "S,M,N": shape, "shared": shape[1:], "N": shape[-1:],
-             "S,N": (shape[0], shape[-1]), "": ()}[axes],)
+    if not axes:
+        return ((), (1,))
+    return ({"M,N": shape, "S,M,N": shape, "shared": shape[1:], "N": shape[-1:], "S,N": (shape[0], shape[-1])}[axes],)
 
 
 def made_of(norm: normjit.Formula, name: str, given: Mapping[str, torch.Tensor], numbers: Mapping[str, Any],
@@ -59,6 +61,11 @@ def made_of(norm: normjit.Formula, name: str, given: Mapping[str, torch.Tensor],
     of_columns = (dtype if axes.endswith("M,N") else None) or like.dtype
     is_narrow = axes.endswith("N") and not run
     return shapes_of(axes, like.shape, _given_run(run, numbers))[0], of_columns if is_narrow else wide_of(like)
+
+
+def types_of(outputs: Sequence[str], dtypes: DTypes) -> dict[str, torch.dtype]:
+    """Returns the types of the outputs by name. Outputs without an entry in `dtypes` have the usual types."""
+    return {name: getattr(torch, dtype) for name, dtype in zip(outputs, dtypes or ())}
 
 
 def check_call(text: str, given: Mapping[str, Any]) -> None:

@@ -11,13 +11,13 @@ import torch
 
 import normjit
 from normjit.torch import _kernels, composition, formula_plans
-from normjit.torch.formula_checks import DType, axes_of, check, check_call, like_of, made_of, wide_of
+from normjit.torch.formula_checks import DTypes, axes_of, check, check_call, like_of, made_of, types_of, wide_of
 from normjit.torch.functional import PLAIN, beside, no_view
 from normjit.torch.tracing import is_looked_into
 
 Tensors = list[torch.Tensor]
 Strings = Sequence[str]
-SCHEMA = ("(str text, str[] names, Tensor[] tensors, str[] numbers, float[] values, str[] outputs, ScalarType? dtype) "
+SCHEMA = ("(str text, str[] names, Tensor[] tensors, str[] numbers, float[] values, str[] outputs, str[]? dtypes) "
           "-> Tensor[]")
 
 _library: torch.library.Library | None = None
@@ -41,10 +41,10 @@ def register() -> None:
 
 
 def forward(text: str, names: Strings, tensors: Tensors, numbers: Strings, values: Sequence[float],
-             outputs: Strings, dtype: DType, is_checked: bool = True) -> Tensors:
+             outputs: Strings, dtypes: DTypes, is_checked: bool = True) -> Tensors:
     """Computes the outputs of a formula with kernels. Calls that were not checked are, unless one of their form was
     served before."""
-    form = formula_plans.form_of("forward", text, names, tensors, numbers, values, outputs, dtype)
+    form = formula_plans.form_of("forward", text, names, tensors, numbers, values, outputs, dtypes)
     if (plan := formula_plans.find(form)) is not None:
         return plan.run(tensors)
     if not is_checked:
@@ -52,13 +52,12 @@ def forward(text: str, names: Strings, tensors: Tensors, numbers: Strings, value
     norm, given = normjit.formula(text), dict(zip(names, tensors))
     like = like_of(norm, given)
     if like.numel() == 0:
-        return [no_view(each) for each in composition.forward(text, names, tensors, dict(zip(numbers, values)), outputs, dtype)]
-    rows, out = _in_rows(norm, given), {}
-    if dtype is not None and (dtype == torch.float64) == (like.dtype == torch.float64):
-        matrices = [name for name in outputs if norm.axes(name).endswith("M,N") and not norm.run(name)]
-        out = {name: torch.empty(like_of(norm, rows).shape, dtype=dtype, device=like.device) for name in matrices}
+        return [no_view(each) for each in composition.forward(text, names, tensors, dict(zip(numbers, values)), outputs, dtypes)]
+    rows, types = _in_rows(norm, given), types_of(outputs, dtypes)
+    out = {name: torch.empty(like_of(norm, rows).shape, dtype=dtype, device=like.device) for name, dtype in types.items()
+           if norm.axes(name).endswith("M,N") and not norm.run(name) and (dtype == torch.float64) == (like.dtype == torch.float64)}
     call = norm._forward({**rows, **dict(zip(numbers, values))}, outputs, out, None, _kernels.is_batch_invariant())
-    kinds = (made_of(norm, name, given, dict(zip(numbers, values)), dtype) for name in outputs)
+    kinds = (made_of(norm, name, given, dict(zip(numbers, values)), types.get(name)) for name in outputs)
     found = dict(zip([name for name in norm.outputs if name in outputs], call.results))  # a field may have another name
     results = {name: torch.ops.aten._unsafe_view(found[name], shape).to(wanted) for name, (shape, wanted) in zip(outputs, kinds)}
     formula_plans.keep(form, call, given, rows, results)
@@ -66,14 +65,14 @@ def forward(text: str, names: Strings, tensors: Tensors, numbers: Strings, value
 
 
 def backward(text: str, names: Strings, tensors: Tensors, numbers: Strings, values: Sequence[float],
-              outputs: Strings, dtype: DType) -> Tensors:
-    form = formula_plans.form_of("backward", text, names, tensors, numbers, values, outputs, dtype)
+              outputs: Strings, dtypes: DTypes) -> Tensors:
+    form = formula_plans.form_of("backward", text, names, tensors, numbers, values, outputs, dtypes)
     if (plan := formula_plans.find(form)) is not None:
         return plan.run(tensors)
     norm, given = normjit.formula(text), dict(zip(names, tensors))
     norm.check_gradient()
     if like_of(norm, given).numel() == 0:
-        return composition.backward(text, names, tensors, dict(zip(numbers, values)), outputs, dtype)
+        return composition.backward(text, names, tensors, dict(zip(numbers, values)), outputs)
     rows = _in_rows(norm, given)
     call = norm._backward({**rows, **dict(zip(numbers, values))}, outputs, None, None, _kernels.is_batch_invariant(), None)
     found = dict(zip([f"d{name}" for name in norm.inputs if f"d{name}" in outputs], call.results))
@@ -101,16 +100,16 @@ def _in_rows(norm: normjit.Formula, given: dict[str, torch.Tensor]) -> dict[str,
 
 
 def _fake_forward(text: str, names: Strings, tensors: Tensors, numbers: Strings, values: Sequence[float],
-                  outputs: Strings, dtype: DType) -> Tensors:
+                  outputs: Strings, dtypes: DTypes) -> Tensors:
     norm, given = normjit.formula(text), dict(zip(names, tensors))
-    named = dict(zip(numbers, values))
+    named, types = dict(zip(numbers, values)), types_of(outputs, dtypes)
     check(norm, given, named)
-    made = (made_of(norm, name, given, named, dtype) for name in outputs)
+    made = (made_of(norm, name, given, named, types.get(name)) for name in outputs)
     return [like_of(norm, given).new_empty(shape, dtype=made_in) for shape, made_in in made]
 
 
 def _fake_backward(text: str, names: Strings, tensors: Tensors, numbers: Strings, values: Sequence[float],
-                   outputs: Strings, dtype: DType) -> Tensors:
+                   outputs: Strings, dtypes: DTypes) -> Tensors:
     normjit.formula(text).check_gradient()
     given = dict(zip(names, tensors))
     return [given[name[1:]].new_empty(given[name[1:]].shape) for name in outputs]
@@ -139,7 +138,7 @@ def _origin(norm: normjit.Formula, name: str) -> str:
 
 
 def _keep(ctx: Any, inputs: Any, output: Tensors) -> None:
-    ctx.text, ctx.names, tensors, ctx.numbers, ctx.values, ctx.outputs, ctx.dtype = inputs
+    ctx.text, ctx.names, tensors, ctx.numbers, ctx.values, ctx.outputs, _ = inputs
     ctx.set_materialize_grads(False)
     norm = normjit.formula(ctx.text)
     kept = zip(ctx.outputs, output)
@@ -163,7 +162,7 @@ def _found(ctx: Any, above: Sequence[torch.Tensor | None], needs: Sequence[bool]
     zeros = normjit.formula(text).without_gradient(given, dict(zip(ctx.numbers, ctx.values)))
     needed = [name for name, is_needed in zip(ctx.names, needs) if is_needed]
     wanted = [f"d{name}" for name in needed if name not in zeros]
-    made = [] if not wanted else by(text, list(given), list(given.values()), ctx.numbers, ctx.values, wanted, ctx.dtype)
+    made = [] if not wanted else by(text, list(given), list(given.values()), ctx.numbers, ctx.values, wanted, None)
     found = dict(zip(wanted, made))
     found.update((f"d{name}", torch.zeros_like(given[name])) for name in needed if zeros.get(name))
     return [found.get(f"d{name}") for name in ctx.names]
@@ -177,7 +176,7 @@ def _pull_twice(ctx: Any, above: list[torch.Tensor | None]) -> tuple[Any, ...]:
     leaves = [name for name in ctx.names if name not in outputs]
 
     def gradients(*tensors: torch.Tensor) -> Tensors:
-        return composition.backward(ctx.text, leaves, tensors, numbers, ctx.outputs, ctx.dtype)
+        return composition.backward(ctx.text, leaves, tensors, numbers, ctx.outputs)
 
     made, pull = torch.func.vjp(gradients, *(given[name] for name in leaves))[:2]
     found = dict(zip(leaves, pull([torch.zeros_like(like) if each is None else each for like, each in zip(made, above)])))
@@ -202,12 +201,12 @@ def is_eager(tensors: Sequence[torch.Tensor | None]) -> bool:
 
 
 def _backward_of_batch(text: str, names: Strings, tensors: Tensors, numbers: Strings, values: Sequence[float],
-                       outputs: Strings, dtype: DType) -> Tensors:
+                       outputs: Strings, dtypes: DTypes) -> Tensors:
     """Computes gradients for calls of torch.autograd.grad(is_grads_batched=True), whose batched tensors kernels cannot
     read."""
     norm = normjit.formula(text)
     leaves = {name: tensor for name, tensor in zip(names, tensors) if name not in norm.outputs}
-    return composition.backward(text, list(leaves), list(leaves.values()), dict(zip(numbers, values)), outputs, dtype)
+    return composition.backward(text, list(leaves), list(leaves.values()), dict(zip(numbers, values)), outputs)
 
 
 class Eager(torch.autograd.Function):
@@ -215,8 +214,8 @@ class Eager(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, text: str, names: Strings, numbers: Strings, values: Sequence[float], outputs: Strings,
-                dtype: DType, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        inputs = text, names, tensors, numbers, values, outputs, dtype
+                dtypes: DTypes, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        inputs = text, names, tensors, numbers, values, outputs, dtypes
         made = forward(*inputs, is_checked=False)  # type: ignore[arg-type]
         _keep(ctx, inputs, made)
         return tuple(made)

@@ -36,14 +36,14 @@ _plans: dict[Any, Plan | None] = {}
 
 
 def form_of(which: str, text: str, names: Sequence[str], tensors: Sequence[torch.Tensor], numbers: Sequence[str],
-            values: Sequence[float], outputs: Sequence[str], dtype: torch.dtype | None) -> Any:
+            values: Sequence[float], outputs: Sequence[str], dtypes: Sequence[str] | None) -> Any:
     """Returns all that calls with the same plan have in common; None for calls without a plan."""
     if not all([type(t) in PLAIN and t.layout is torch.strided and not t.is_neg() for t in tensors]):
         return None
     if not all([isinstance(value, (int, float)) for value in values]):
         return None
     return (which, text, *names, *[(t.shape, t.stride(), t.dtype, t.device) for t in tensors], *numbers, *values, *outputs,
-            dtype, _kernels.is_batch_invariant(), _operand.stream_of(tensors[0]) if tensors else None)
+            *(dtypes or ()), _kernels.is_batch_invariant(), _operand.stream_of(tensors[0]) if tensors else None)
 
 
 def find(form: Any) -> Plan | None:

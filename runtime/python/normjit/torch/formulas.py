@@ -9,7 +9,7 @@ import torch
 
 import normjit
 from normjit.torch import composition, formula_operators
-from normjit.torch.formula_checks import check_call
+from normjit.torch.formula_checks import DTypes, check_call
 from normjit.torch.tracing import is_looked_into, is_transformed
 
 
@@ -49,11 +49,13 @@ class Norm:
                    the first dimension is S
 
         Raises normjit.InvalidArgument for what does not fit."""
-        return call(self.text, given)
+        made = call(self.text, given)
+        return made[0] if len(made) == 1 else made
 
 
-def call(text: str, given: dict[str, Any], dtype: torch.dtype | None = None) -> Any:
-    """Does what Norm does for a formula. `dtype` is the type of the output matrices; None: that of the first matrix."""
+def call(text: str, given: dict[str, Any], dtypes: DTypes = None) -> tuple[torch.Tensor, ...]:
+    """Returns the outputs that are not optional. `dtypes` are the types of those that are matrices; None: that of the
+    first matrix."""
     given = {name: value for name, value in given.items() if value is not None}
     names = [name for name, value in given.items() if isinstance(value, torch.Tensor)]
     numbers = [name for name in given if name not in names]
@@ -65,17 +67,17 @@ def call(text: str, given: dict[str, Any], dtype: torch.dtype | None = None) -> 
     outputs = _outputs(text, True).split(",") if needs_gradient else wanted
     if not is_compiling and formula_operators.is_eager(tensors):
         if needs_gradient:
-            made = formula_operators.Eager.apply(text, names, numbers, values, outputs, dtype, *tensors)
+            made = formula_operators.Eager.apply(text, names, numbers, values, outputs, dtypes, *tensors)
         else:
-            made = formula_operators.forward(text, names, tensors, numbers, values, outputs, dtype, is_checked=False)
-        return made[0] if len(wanted) == 1 else tuple(made[: len(wanted)])
+            made = formula_operators.forward(text, names, tensors, numbers, values, outputs, dtypes, is_checked=False)
+        return tuple(made[: len(wanted)])
     if not is_compiling:  # otherwise the fake kernel checks
         check_call(text, given)
     if (is_transformed() and _is_traced_later()) if is_compiling else is_looked_into():
-        made = composition.forward(text, names, tensors, {name: given[name] for name in numbers}, wanted, dtype)
+        made = composition.forward(text, names, tensors, {name: given[name] for name in numbers}, wanted, dtypes)
     else:
-        made = torch.ops.normjit.formula(text, names, tensors, numbers, values, outputs, dtype)
-    return made[0] if len(wanted) == 1 else tuple(made[: len(wanted)])
+        made = torch.ops.normjit.formula(text, names, tensors, numbers, values, outputs, dtypes)
+    return tuple(made[: len(wanted)])
 
 
 def _is_traced_later() -> bool:

@@ -71,7 +71,7 @@ def gated_norm_of(x: torch.Tensor, gate: torch.Tensor, weight: torch.Tensor, nor
     if forward_of is not None:
         made: torch.Tensor = _Gated.apply(x, gate, weight, norm, forward_of)
         return made
-    y = call(norm.text(), {"x": norm.matrix(x), "z": norm.matrix(gate), "gamma": norm.columns(weight), **norm.numbers()})
+    (y,) = call(norm.text(), {"x": norm.matrix(x), "z": norm.matrix(gate), "gamma": norm.columns(weight), **norm.numbers()})
     return norm.whole(y, x)
 
 

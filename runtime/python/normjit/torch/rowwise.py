@@ -19,9 +19,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from normjit import _graphs
 from normjit._library import InvalidArgument
-from normjit.torch import composition, probes, rowwise_writer
-from normjit.torch.formulas import Norm, call, formula
+from normjit.torch import composition, probes, rowwise_formula
+from normjit.torch.formulas import call, formula
 from normjit.torch.functional import ALL_TYPES, check_tensor, is_shape
+from normjit.torch.rowwise_formula import Written
+from normjit.torch.rowwise_writer import NOT_GIVEN
 from normjit.torch.unrounded import Unrounded, in_double
 
 TOLERANCE = 1e-6  # the largest relative error of values and gradients, in the 2-norm
@@ -29,6 +31,8 @@ SCALES = tuple(sign * size for size in (1.0, 0.1, 10.0, 100.0, 1000.0) for sign 
 MANY_ROWS = 1 << 20
 IS_METHOD = ("normjit.torch.rowwise: the object of a method is no constant for torch.compile; a graph can have functions of "
              "tensors and constants")
+IS_OTHER = ("computes something else than was traced; code that asks for devices, modes or requires_grad has no place in a "
+            "row-wise function")
 IS_MADE = "normjit.torch.rowwise: the function is made in code that torch.compile traces; make it outside, once"
 _lock = threading.Lock()  # torch traces in one thread at a time
 _thread = threading.local()  # its attribute `traces` is true in a thread that traces a function
@@ -36,7 +40,7 @@ _numbers = itertools.count()
 _functions: weakref.WeakValueDictionary[str, _Rowwise] = weakref.WeakValueDictionary()  # by key
 
 
-def rowwise(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+def rowwise(function: Callable[..., Any]) -> Callable[..., Any]:
     """Returns the function with normjit's kernels for its forward and backward pass.
 
         @normjit.torch.rowwise
@@ -45,15 +49,16 @@ def rowwise(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor
             h = h * torch.rsqrt(h.pow(2).mean(-1, keepdim=True) + 1e-6)
             return (weight * h * torch.nn.functional.silu(z.float())).to(x.dtype)
 
-    `function` computes a tensor of x's shape, or of [..., 1] or [...], from x, its first tensor, of [..., N], from
+    `function` computes tensors of x's shape, or of [..., 1] or [...], from x, its first tensor, of [..., N], from
     others of this shape, of [N], of [..., 1], and of one number, by arithmetic, what reduces the last dimension, such as mean, var and
     amax, functions such as exp, silu and gelu, choices by comparisons, such as torch.where((x > 0) & (z != 1), x, z), losses
     such as huber_loss(x, z, reduction="none"), and torch's own norms of rows: layer_norm, rms_norm, normalize and
-    softmax. It is traced once for each kind of arguments. Arguments
+    softmax. It returns a tensor, or tensors and None in tuples and lists of any depth; an argument that it returns is
+    returned as it is, not copied. It is traced once for each kind of arguments. Arguments
     that are not tensors become constants of the trace, and so does everything else that the code reads, such as global
-    variables. All tensors must be arguments, and so must the number of rows if the result depends on it. Intermediate
-    values are not rounded: in a 16-bit type, the result is nearer to double precision than the function's own. Its type
-    is the function's own for these arguments without autocast. All else is as in formula(). A method is decorated in the
+    variables. All tensors must be arguments, and so must the number of rows if a result depends on it. Intermediate
+    values are not rounded: in a 16-bit type, results are nearer to double precision than the function's own. Their types
+    are the function's own for these arguments without autocast. All else is as in formula(). A method is decorated in the
     body of its class; torch.compile leaves it out of its graphs, since an object is no constant there. Raises
     normjit.InvalidArgument with the operation that is not row-wise, or that formulas do not have."""
     return _graphs.outside(IS_MADE, _Rowwise, function) if _graphs.is_traced() else _Rowwise(function)
@@ -100,10 +105,9 @@ class _Rowwise:
         and 2.11 would call it for attributes of objects as well."""
         setattr(owner, name, _Method(self.__wrapped__))
 
-    def __call__(self, *arguments: Any, **named: Any) -> torch.Tensor:
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
         if not torch.compiler.is_compiling() and hasattr(_thread, "traces"):
-            made: torch.Tensor = self.__wrapped__(*arguments, **named)  # a part of another row-wise function
-            return made
+            return self.__wrapped__(*arguments, **named)  # a part of another row-wise function
         bound = self._bound(arguments, named)
         given = {name: value for name, value in bound.items() if isinstance(value, torch.Tensor)}
         if not given:
@@ -113,13 +117,7 @@ class _Rowwise:
             raise InvalidArgument(f"{first_name}: has no dimensions; the last must be that of a row")
         kinds = tuple((name, _axes(name, value, first_name, first), value.dtype, value.dim()) for name, value in given.items())
         others = tuple((name, _constant(value)) for name, value in bound.items() if name not in given)
-        dtype, kind, inputs, text = _plan(self._key, kinds, others, _constant(first.shape[-1])).split(" ", 3)
-        tensors = [value if axes else value.reshape(()) for value, (_, axes, *_) in zip(given.values(), kinds)]
-        used = {name: tensors[int(name.rpartition("_")[2])] for name in inputs.split(",")}
-        result: torch.Tensor = call(text, used, getattr(torch, dtype))
-        if kind == "matrix":
-            return result
-        return (result.unsqueeze(-1) if kind == "column" else result).to(getattr(torch, dtype))
+        return _results(_plan(self._key, kinds, others, _constant(first.shape[-1])), list(given.values()), _by_kernels)
 
     def _bound(self, arguments: Any, named: dict[str, Any]) -> dict[str, Any]:
         """Returns the arguments by parameter name, in the order of the parameters."""
@@ -153,6 +151,32 @@ def _shown(function: Callable[..., Any]) -> str:
     return getattr(function, "__name__", repr(function))
 
 
+def _results(plan: Written, tensors: Sequence[torch.Tensor], compute: Callable[..., Sequence[torch.Tensor]]) -> Any:
+    """Returns a function's results for its tensors. `compute` computes the outputs of a formula from its inputs."""
+    values = dict(zip(plan.tensors, tensors))
+    if plan.outputs:
+        made = compute(plan, {name: values[name] for name in plan.inputs})
+        values.update((output.name, tensor.unsqueeze(-1) if output.is_column else tensor) for output, tensor in zip(plan.outputs, made))
+    return _arranged(plan.results, values)
+
+
+def _by_kernels(plan: Written, given: dict[str, torch.Tensor]) -> list[torch.Tensor]:
+    made = call(plan.text, given, [output.dtype for output in plan.outputs])
+    return [tensor.to(getattr(torch, output.dtype)) for output, tensor in zip(plan.outputs, made)]
+
+
+def _by_torch(plan: Written, given: dict[str, torch.Tensor]) -> list[torch.Tensor]:
+    return composition.forward(plan.text, list(given), list(given.values()), {}, [output.name for output in plan.outputs])
+
+
+def _arranged(names: Any, tensors: Mapping[str, torch.Tensor]) -> Any:
+    """Returns tensors in place of their names in tuples and lists of any depth."""
+    if not isinstance(names, (tuple, list)):
+        return tensors.get(names)
+    parts = [_arranged(each, tensors) for each in names]
+    return parts if isinstance(names, list) else tuple(parts)
+
+
 def _axes(name: str, tensor: torch.Tensor, first_name: str, first: torch.Tensor) -> str:
     for each_name, each in ((first_name, first), (name, tensor)):
         if each.is_nested or each.layout is not torch.strided or each.device != first.device:  # a nested tensor has no shape
@@ -164,9 +188,8 @@ def _axes(name: str, tensor: torch.Tensor, first_name: str, first: torch.Tensor)
                           f"{(first.shape[-1],)}, {(*first.shape[:-1], 1)}, (1,) or ()")
 
 
-def _plan(key: str, kinds: Any, others: Any, cols: int) -> str:
-    """Returns the type of the result, whether it is a matrix, a column, [..., 1], or has a number for each row, [...], the
-    inputs, and the formula of a function for arguments of these kinds."""
+def _plan(key: str, kinds: Any, others: Any, cols: int) -> Written:
+    """Returns a function as a formula for arguments of these kinds."""
     function = _functions[key].__wrapped__
     try:
         hash(others)
@@ -188,9 +211,9 @@ _plan._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 @functools.lru_cache(maxsize=256)
 def _traced(function: Callable[..., Any], kinds: tuple[tuple[str, str, torch.dtype, int], ...],
-            others: tuple[tuple[str, Any], ...], told_apart: Any, cols: int) -> str:
+            others: tuple[tuple[str, Any], ...], told_apart: Any, cols: int) -> Written:
     with _lock:
-        made: str = probes.alone(_trace, function, kinds, others, cols)
+        made: Written = probes.alone(_trace, function, kinds, others, cols)
     return made
 
 
@@ -209,7 +232,7 @@ def _shape(shapes: Mapping[str, tuple[int, ...]], axes: str, dimensions: int) ->
     return shapes[axes] if axes else (1,) * dimensions
 
 
-def _trace(function: Callable[..., Any], kinds: Any, others: Any, cols: int) -> str:
+def _trace(function: Callable[..., Any], kinds: Any, others: Any, cols: int) -> Written:
     from torch.fx.experimental.proxy_tensor import make_fx
 
     _thread.traces = True  # this thread is new, and ends with this function
@@ -224,27 +247,38 @@ def _trace(function: Callable[..., Any], kinds: Any, others: Any, cols: int) -> 
         bound = inspect.BoundArguments(signature, collections.OrderedDict(values))
         return function(*bound.args, **bound.kwargs)
 
-    def written(shapes: Mapping[str, tuple[int, ...]]) -> tuple[str, torch.dtype, bool]:
+    def written(shapes: Mapping[str, tuple[int, ...]]) -> Written:
         tensors = [torch.empty(_shape(shapes, axes, dim), dtype=dtype, device="meta") for _, axes, dtype, dim in kinds]
+        order: Any = None
 
-        def of_given(*tensors: torch.Tensor) -> Any:
+        def of_given(*tensors: torch.Tensor) -> list[Any]:
+            nonlocal order
             with _Given():
-                return of_tensors(*tensors)
+                results, order = _flat(of_tensors(*tensors))
+            for each in results:
+                if each is not None and not isinstance(each, torch.Tensor):
+                    raise InvalidArgument(f"{_shown(function)}: returns {type(each).__name__}; must return tensors and None, in "
+                                          "tuples and lists of any depth")
+            return results
 
         graph = make_fx(of_given, decomposition_table=_decompositions())(*tensors)
-        return rowwise_writer.written(_shown(function), graph, _inputs(kinds), shapes)
+        made = rowwise_formula.written(_shown(function), graph, _inputs(kinds), shapes)
+        return made._replace(results=pytree.tree_unflatten(made.results, order))
 
     few, *more = _shapes(kinds[0][3], cols)
     traced = written(few)
     if any([written(shapes) != traced for shapes in more]):
         raise InvalidArgument(f"{_shown(function)}: computes something else for another number of rows; "
                               "a number that it computes with must be an argument")
-    text, dtype, is_kept = traced
-    norm = formula(text)
-    kind = "matrix" if norm.formula.axes("y") == "M,N" else "column" if is_kept else "numbers"
-    result = few["M,N"] if kind == "matrix" else few["M"] if kind == "column" else few["M"][:-1]
-    _check(function, of_tensors, norm, kinds, few, result)
-    return f"{str(dtype).rpartition('.')[2]} {kind} {','.join(norm.formula.inputs)} {norm.text}"
+    if traced.outputs:
+        traced = traced._replace(text=formula(traced.text).text)
+    _check(function, of_tensors, traced, kinds, few)
+    return traced
+
+
+def _flat(results: Any) -> tuple[list[Any], pytree.TreeSpec]:
+    """Returns what is in tuples and lists of any depth, and its order."""
+    return pytree.tree_flatten(results, is_leaf=lambda each: type(each) not in (tuple, list))
 
 
 @functools.lru_cache(maxsize=None)
@@ -269,40 +303,43 @@ class _Given(TorchDispatchMode):
         if any([each.is_meta for each in tensors]):
             for each in tensors:
                 if not each.is_meta:
-                    raise InvalidArgument(f"rowwise: {operator}: {rowwise_writer.NOT_GIVEN.format(tuple(each.shape))}")
+                    raise InvalidArgument(f"rowwise: {operator}: {NOT_GIVEN.format(tuple(each.shape))}")
         return operator(*arguments, **(named or {}))
 
 
 def _inputs(kinds: Any) -> dict[str, str]:
     """Returns the axes of tensors by their names in the formula. A name is the parameter's with a number, so that it is
     neither another tensor's name, nor a value's, nor a gradient's."""
-    return {f"{rowwise_writer.letters(name)}_{i}": axes for i, (name, axes, *_) in enumerate(kinds)}
+    return {f"{rowwise_formula.letters(name)}_{i}": axes for i, (name, axes, *_) in enumerate(kinds)}
 
 
-def _check(function: Callable[..., Any], of_tensors: Callable[..., Any], norm: Norm, kinds: Any,
-           shapes: Mapping[str, tuple[int, ...]], result: tuple[int, ...]) -> None:
+def _check(function: Callable[..., Any], of_tensors: Callable[..., Any], plan: Written, kinds: Any,
+           shapes: Mapping[str, tuple[int, ...]]) -> None:
     """Refuses a function that does not compute what was traced, for example because it looks at devices, and one whose
     gradients are not those of its values, for example because of no_grad(). Compares the function with its formula on
     the first inputs that give only finite results."""
     generator = torch.Generator().manual_seed(0)
     for scales in _scales(len(kinds)):
-        wide = [(torch.rand(_shape(shapes, axes, dim), generator=generator, dtype=torch.float64) + 0.5) * scale
+        wide = [((torch.rand(_shape(shapes, axes, dim), generator=generator, dtype=torch.float64) + 0.5) * scale).requires_grad_()
                 for (_, axes, _, dim), scale in zip(kinds, scales)]
-        dy = torch.randn(result, generator=generator, dtype=torch.float64)
-        leaves = [Unrounded(each, dtype) for each, (_, _, dtype, _) in zip(wide, kinds)]
-        own = [in_double(each) for each in _with_gradients(of_tensors, leaves, dy)]
-        derived = _with_gradients(functools.partial(_by_torch, norm, list(_inputs(kinds)), result), wide, dy)
+        leaves = [Unrounded(each, dtype).requires_grad_() for each, (_, _, dtype, _) in zip(wide, kinds)]
+        both = of_tensors(*leaves), _results(plan, wide, _by_torch)
+        results, wanted = ([each for each in _flat(made)[0] if each is not None] for made in both)
+        if [getattr(each, "shape", None) for each in results] != [each.shape for each in wanted]:
+            raise InvalidArgument(f"{_shown(function)}: {IS_OTHER}")
+        above = [torch.randn(each.shape, generator=generator, dtype=torch.float64) for each in wanted]
+        own = [in_double(each.detach()) for each in (*results, *_gradients(results, leaves, above))]
+        derived = [each.detach() for each in (*wanted, *_gradients(wanted, wide, above))]
         if all([bool(each.isfinite().all()) for each in (*own, *derived)]):
             break
     else:
         raise InvalidArgument(f"{_shown(function)}: neither its values nor its gradients can be checked, since they are "
                               f"not finite for any numbers that were tried, of {min(SCALES):g} to {max(SCALES):g}")
-    off = [float((one - other).norm()) > TOLERANCE * (float(other.norm()) + float(dy.norm()))
-           for one, other in zip(own, derived)]
-    if off[0]:
-        raise InvalidArgument(f"{_shown(function)}: computes something else than was traced; code that asks for devices, "
-                              "modes or requires_grad has no place in a row-wise function")
-    for (name, *_), is_off in zip(kinds, off[1:]):
+    size = sum(float(each.norm()) for each in above)
+    off = [float((one - other).norm()) > TOLERANCE * (float(other.norm()) + size) for one, other in zip(own, derived)]
+    if any(off[: len(above)]):
+        raise InvalidArgument(f"{_shown(function)}: {IS_OTHER}")
+    for (name, *_), is_off in zip(kinds, off[len(above):]):
         if is_off:
             raise InvalidArgument(f"{_shown(function)}: its gradient of {name} is not the gradient of what it computes; "
                                   "detach(), no_grad() and autograd.Function have no place in a row-wise function")
@@ -315,15 +352,15 @@ def _scales(count: int) -> Iterator[Sequence[float]]:
     yield from (choice.choices(SCALES, k=count) for _ in range(5 * len(SCALES) if count > 1 else 0))
 
 
-def _with_gradients(function: Callable[..., Any], leaves: Sequence[torch.Tensor], dy: torch.Tensor) -> list[torch.Tensor]:
-    """Returns y, and the gradients of the leaves; zeros where no backward pass can ever run."""
-    for leaf in leaves:
-        leaf.requires_grad_()
-    y = function(*leaves)
+def _gradients(results: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor],
+               above: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Returns the gradients of the leaves, given those of the results; zeros where no backward pass can ever run."""
+    pairs = [(y, Unrounded(dy, y.dtype) if isinstance(y, Unrounded) else dy) for y, dy in zip(results, above) if y.requires_grad]
     found: Sequence[Any] = [None] * len(leaves)
-    if y.requires_grad and _has_backward():
-        found = torch.autograd.grad(y, leaves, Unrounded(dy, y.dtype) if isinstance(y, Unrounded) else dy, allow_unused=True)
-    return [y.detach(), *(torch.zeros_like(leaf) if each is None else each for each, leaf in zip(found, leaves))]
+    if pairs and _has_backward():
+        with_gradient, their_gradients = zip(*pairs)
+        found = torch.autograd.grad(with_gradient, leaves, their_gradients, allow_unused=True)
+    return [torch.zeros_like(leaf) if each is None else each for each, leaf in zip(found, leaves)]
 
 
 def _has_backward() -> bool:
@@ -334,8 +371,3 @@ def _has_backward() -> bool:
     except RuntimeError:
         return False
     return True
-
-
-def _by_torch(norm: Norm, inputs: Sequence[str], result: tuple[int, ...], *tensors: torch.Tensor) -> torch.Tensor:
-    given = {name: tensor for name, tensor in zip(inputs, tensors) if name in norm.formula.inputs}
-    return composition.forward(norm.text, list(given), list(given.values()), {}, ["y"])[0].reshape(result)

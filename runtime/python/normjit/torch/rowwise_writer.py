@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the graph of a row-wise function as a formula."""
+"""Writes the operations of a row-wise function as lines of a formula."""
 from __future__ import annotations
 
 import math
@@ -19,39 +19,7 @@ Shapes = Mapping[str, tuple[int, ...]]  # the shapes of tensors, by their axes
 NOT_GIVEN = "a tensor of shape {} is not an argument of the function; pass tensors as arguments, and write numbers as Python numbers"
 
 
-def letters(name: str) -> str:
-    """Returns a Python name as a formula can have it: letters, digits and _, at most 32."""
-    return "".join(c if c.isalnum() and c.isascii() else "_" for c in name)[:32]
-
-
-def written(name: str, graph: torch.fx.GraphModule, inputs: Mapping[str, str], shapes: Shapes) -> tuple[str, torch.dtype, bool]:
-    """Writes the graph of the function `name` as a formula, and returns it with the type of the result, and whether that has
-    the last dimension. `inputs` maps the names of the tensors in the formula, in order, to their axes."""
-    writer = _Writer(shapes)
-    names = iter(inputs.items())
-    for node in graph.graph.nodes:
-        if node.op == "placeholder":
-            writer.values[node], writer.kinds[node] = next(names)
-        elif node.op == "output":
-            result = node.args[0]
-            axes = writer.axes(result) if isinstance(result, torch.fx.Node) else None
-            if axes not in ("M,N", "M"):
-                first = next(iter(inputs)).rpartition("_")[0]
-                raise InvalidArgument(f"{name}: its result must be one tensor of the shape of {first}, or of that shape with 1 as the last "
-                                      "dimension or without it")
-            lines, used = writer.needed_for(f"y = {writer.values[result]} * 1")
-            body = "; ".join(lines)
-            declared = ", ".join(f"{each}[{axes}]" for each, axes in inputs.items() if each in used)
-            made = result.meta["val"]
-            is_kept = made.dim() == len(shapes["M,N"])
-            return f"norm rowwise_{letters(name)}({declared}) -> y[{axes}] {{ {body} }}", made.dtype, is_kept
-        else:
-            writer.kinds[node] = writer.kind_of(node)
-            writer.write(node)
-    raise AssertionError("a graph without an output")
-
-
-class _Writer:
+class Writer:
     """Writes the operations of a traced graph as lines of a formula. Values of [M] have the shape [..., 1] in torch or,
     without the last dimension, [...]."""
 
@@ -383,9 +351,9 @@ class _Writer:
         """Returns the name of the first input, which is a matrix."""
         return next(iter(self.values.values()))
 
-    def needed_for(self, result: str) -> tuple[list[str], set[str]]:
-        """Returns the lines that compute the result, its own line last, and the names in them."""
-        lines, used = [result], set(re.findall(r"\w+", result))
+    def needed_for(self, results: list[str]) -> tuple[list[str], set[str]]:
+        """Returns the lines that compute the results, their own lines last, and the names in them."""
+        lines, used = list(results), set(re.findall(r"\w+", " ".join(results)))
         for line in reversed(self.lines):
             if line.partition(" ")[0] in used:
                 lines.insert(0, line)

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes the graph of a row-wise function as a formula."""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import torch
+
+from normjit._library import InvalidArgument
+from normjit.torch.rowwise_writer import Shapes, Writer
+
+
+def letters(name: str) -> str:
+    """Returns a Python name as a formula can have it: letters, digits and _, at most 32."""
+    return "".join(c if c.isalnum() and c.isascii() else "_" for c in name)[:32]
+
+
+class Output(NamedTuple):
+    """An output of a formula."""
+
+    name: str
+    axes: str
+    dtype: str  # the name of torch's type
+    is_column: bool  # [..., 1] in torch
+
+
+class Written(NamedTuple):
+    """A function as a formula."""
+
+    text: str
+    tensors: tuple[str, ...]  # the names of the function's tensors, in order
+    inputs: tuple[str, ...]  # those of them that the formula reads
+    outputs: tuple[Output, ...]
+    results: Any  # the function's results, each as the name of an output or of one of the function's tensors, or None
+
+
+def written(name: str, graph: torch.fx.GraphModule, inputs: Mapping[str, str], shapes: Shapes) -> Written:
+    """Writes the graph of the function `name`, which returns a list, as a formula. `inputs` maps the names of the tensors
+    in the formula, in order, to their axes."""
+    writer = Writer(shapes)
+    names = iter(inputs.items())
+    for node in graph.graph.nodes:
+        if node.op == "placeholder":
+            writer.values[node], writer.kinds[node] = next(names)
+        elif node.op != "output":
+            writer.kinds[node] = writer.kind_of(node)
+            writer.write(node)
+    results: Any = graph.graph.output_node().args[0]
+    outputs: dict[torch.fx.Node, Output] = {}
+    for node in results:
+        if node is None or node.op == "placeholder" or node in outputs:
+            continue
+        axes, made = writer.axes(node), node.meta["val"]
+        if not made.dtype.is_floating_point:
+            raise writer.refused(node, f"makes a tensor of {made.dtype}; results are floating-point numbers")
+        if axes not in ("M,N", "M"):
+            first = next(iter(inputs)).rpartition("_")[0]
+            raise InvalidArgument(f"{name}: each result must be a tensor of the shape of {first}, or of that shape with 1 as the "
+                                  "last dimension or without it")
+        outputs[node] = Output(f"y{len(outputs)}", axes, str(made.dtype).removeprefix("torch."), axes == "M" and made.dim() == len(shapes["M,N"]))
+    lines, used = writer.needed_for([f"{each.name} = {writer.operand(node, node)} * 1" for node, each in outputs.items()])
+    declared = ", ".join(f"{each}[{axes}]" for each, axes in inputs.items() if each in used)
+    computed = ", ".join(f"{each.name}[{each.axes}]" for each in outputs.values())
+    text = f"norm rowwise_{letters(name)}({declared}) -> {computed} {{ {'; '.join(lines)} }}"
+    return Written(text, tuple(inputs), tuple(each for each in inputs if each in used), tuple(outputs.values()),
+                   [outputs[node].name if node in outputs else node and writer.values[node] for node in results])
