@@ -9,7 +9,7 @@ cd "$(dirname "$0")/../.."
 oldest=$(sed -n 's/^OLDEST_TORCH = (\([0-9]*\), \([0-9]*\))$/\1.\2/p' runtime/python/normjit/torch/_kernels.py)
 venv=build/venv-oldest-torch
 tests=(classes drop_in export formula_plans formulas formulas_modes formulas_transforms functional gated log rowwise
-    rowwise_results rowwise_several samples traps)
+    rowwise_halves rowwise_results rowwise_several samples traps)
 
 has_torch() { $venv/bin/python -c "import numpy, pytest, torch; assert torch.__version__.startswith('$oldest.')" 2> /dev/null; }
 if ! has_torch; then

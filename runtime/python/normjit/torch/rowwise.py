@@ -20,6 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from normjit import _graphs
 from normjit._library import InvalidArgument
 from normjit.torch import composition, probes, rowwise_formula
+from normjit.torch import rowwise_halves as halves
 from normjit.torch.formulas import call, formula
 from normjit.torch.functional import ALL_TYPES, check_tensor, is_shape
 from normjit.torch.rowwise_formula import Written
@@ -52,9 +53,9 @@ def rowwise(function: Callable[..., Any]) -> Callable[..., Any]:
     `function` computes tensors of x's shape, or of [..., 1] or [...], from x, its first tensor, of [..., N], from
     others of this shape, of [N], of [..., 1], and of one number, by arithmetic, what reduces the last dimension, such as mean, var and
     amax, functions such as exp, silu and gelu, choices by comparisons, such as torch.where((x > 0) & (z != 1), x, z), losses
-    such as huber_loss(x, z, reduction="none"), and torch's own norms of rows: layer_norm, rms_norm, normalize and
-    softmax. It returns a tensor, or tensors and None in tuples and lists of any depth; an argument that it returns is
-    returned as it is, not copied. It is traced once for each kind of arguments. Arguments
+    such as huber_loss(x, z, reduction="none"), torch's own norms of rows: layer_norm, rms_norm, normalize and
+    softmax, and halves of rows, which torch.cat joins again, as in RoPE. It returns a tensor, or tensors and None in
+    tuples and lists of any depth; an argument that it returns is returned as it is, not copied. It is traced once for each kind of arguments. Arguments
     that are not tensors become constants of the trace, and so does everything else that the code reads, such as global
     variables. All tensors must be arguments, and so must the number of rows if a result depends on it. Intermediate
     values are not rounded: in a 16-bit type, results are nearer to double precision than the function's own. Their types
@@ -154,6 +155,8 @@ def _shown(function: Callable[..., Any]) -> str:
 def _results(plan: Written, tensors: Sequence[torch.Tensor], compute: Callable[..., Sequence[torch.Tensor]]) -> Any:
     """Returns a function's results for its tensors. `compute` computes the outputs of a formula from its inputs."""
     values = dict(zip(plan.tensors, tensors))
+    if halves.SIGNS in plan.inputs:
+        values[halves.SIGNS] = halves.signs(tensors[0])
     if plan.outputs:
         made = compute(plan, {name: values[name] for name in plan.inputs})
         values.update((output.name, tensor.unsqueeze(-1) if output.is_column else tensor) for output, tensor in zip(plan.outputs, made))

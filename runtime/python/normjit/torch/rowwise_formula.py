@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 
 from normjit._library import InvalidArgument
+from normjit.torch import rowwise_halves as halves
 from normjit.torch.rowwise_writer import Shapes, Writer
 
 
@@ -30,7 +31,7 @@ class Written(NamedTuple):
 
     text: str
     tensors: tuple[str, ...]  # the names of the function's tensors, in order
-    inputs: tuple[str, ...]  # those of them that the formula reads
+    inputs: tuple[str, ...]  # those that the formula reads
     outputs: tuple[Output, ...]
     results: Any  # the function's results, each as the name of an output or of one of the function's tensors, or None
 
@@ -58,10 +59,12 @@ def written(name: str, graph: torch.fx.GraphModule, inputs: Mapping[str, str], s
             first = next(iter(inputs)).rpartition("_")[0]
             raise InvalidArgument(f"{name}: each result must be a tensor of the shape of {first}, or of that shape with 1 as the "
                                   "last dimension or without it")
-        outputs[node] = Output(f"y{len(outputs)}", axes, str(made.dtype).removeprefix("torch."), axes == "M" and made.dim() == len(shapes["M,N"]))
+        is_column = axes == "M" and made.dim() == len(shapes["M,N"])
+        outputs[node] = Output(f"y{len(outputs)}", axes, str(made.dtype).removeprefix("torch."), is_column)
+    readable = {**inputs, halves.SIGNS: "N"}
     lines, used = writer.needed_for([f"{each.name} = {writer.operand(node, node)} * 1" for node, each in outputs.items()])
-    declared = ", ".join(f"{each}[{axes}]" for each, axes in inputs.items() if each in used)
+    declared = ", ".join(f"{each}[{axes}]" for each, axes in readable.items() if each in used)
     computed = ", ".join(f"{each.name}[{each.axes}]" for each in outputs.values())
     text = f"norm rowwise_{letters(name)}({declared}) -> {computed} {{ {'; '.join(lines)} }}"
-    return Written(text, tuple(inputs), tuple(each for each in inputs if each in used), tuple(outputs.values()),
+    return Written(text, tuple(inputs), tuple(each for each in readable if each in used), tuple(outputs.values()),
                    [outputs[node].name if node in outputs else node and writer.values[node] for node in results])

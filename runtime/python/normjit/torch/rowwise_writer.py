@@ -12,6 +12,7 @@ import torch
 
 from normjit._library import InvalidArgument
 from normjit.torch import graph_nodes as nodes
+from normjit.torch import rowwise_halves as halves
 from normjit.torch import rowwise_patterns as patterns
 
 Aten = torch.ops.aten
@@ -21,7 +22,7 @@ NOT_GIVEN = "a tensor of shape {} is not an argument of the function; pass tenso
 
 class Writer:
     """Writes the operations of a traced graph as lines of a formula. Values of [M] have the shape [..., 1] in torch or,
-    without the last dimension, [...]."""
+    without the last dimension, [...]. The axis of half a row is H."""
 
     BINARY = {**nodes.BINARY, Aten.rsub.Scalar: "-", Aten.rsub.Tensor: "-"}
     SAME = {Aten._to_copy.default, Aten.clone.default, Aten.alias.default, Aten.lift_fresh_copy.default,
@@ -30,7 +31,7 @@ class Writer:
     REDUCTIONS = {Aten.mean.default, Aten.sum.default, Aten.var.correction, Aten.std.correction,
                   Aten.linalg_vector_norm.default, Aten.logsumexp.default}  # in addition to graph_nodes.SUMS
     ROWS = {Aten.unsqueeze.default, Aten.squeeze.dim, Aten.squeeze.dims, Aten.view.default, Aten.expand.default}
-    VIEWS = ROWS | {Aten.alias.default, Aten.detach.default}
+    VIEWS = ROWS | {Aten.alias.default, Aten.detach.default} | halves.OPERATIONS
     CLAMPS = {Aten.clamp_min.default: ("max",), Aten.clamp_max.default: ("min",), Aten.clamp.default: ("max", "min"),
               Aten.clamp_min.Tensor: ("max",), Aten.clamp_max.Tensor: ("min",)}
     WITH_NUMBERS = {"addcmul": "{0} + {k} * {1} * {2}", "addcdiv": "{0} + {k} * {1} / {2}"}
@@ -50,6 +51,7 @@ class Writer:
 
     def __init__(self, shapes: Shapes) -> None:
         self.shapes = {**{axes: (shape,) for axes, shape in shapes.items()}, "M": (shapes["M"], shapes["M"][:-1]), "": ((), (1,))}
+        self.shapes.update((axes.replace("N", "H"), ((*shapes[axes][:-1], shapes[axes][-1] // 2),)) for axes in ("M,N", "N"))
         self.kinds: dict[Any, str] = {}  # the axes that a value has as it is computed
         self.values: dict[Any, str] = {}  # the key of result i of an operation with several is (node, i)
         self.written: dict[torch.fx.Node, list[torch.fx.Node]] = {}
@@ -65,7 +67,7 @@ class Writer:
         if target in nodes.SUMS or target in self.REDUCTIONS:
             return "M"
         found = {axis for each in node.all_input_nodes for axis in self.kinds[each].split(",")}
-        kind = ",".join(axis for axis in ("M", "N") if axis in found)
+        kind = ",".join(axis for axis in ("M", "N", "H") if axis in found)
         whole = self.shapes["M,N"]
         is_repeated = target == Aten.expand.default and tuple(node.meta["val"].shape) in whole
         return "M,N" if is_repeated and (kind != "M" or whole[0] not in self.shapes["M"]) else kind
@@ -73,7 +75,7 @@ class Writer:
     def axes(self, node: Any) -> str | None:
         """Returns the axes of a value, or None if its shape is not that of such values."""
         kind = self.kinds[node]
-        return kind if tuple(node.meta["val"].shape) in self.shapes[kind] else None
+        return kind if tuple(node.meta["val"].shape) in self.shapes.get(kind, ()) else None
 
     def refused(self, node: torch.fx.Node, why: str = "is no operation of formulas") -> InvalidArgument:
         made = node.meta.get("val")
@@ -93,6 +95,9 @@ class Writer:
         value: Any = node.meta.get("val")
         if node.target in self.SEVERAL:
             self.write_several(node)
+            return
+        if node.target in halves.OPERATIONS:
+            self.write_halves(node)
             return
         if node.target is getitem:
             self.values.update({node: self.values[node.args]} if node.args in self.values else {})
@@ -132,7 +137,8 @@ class Writer:
             return []
         _, name, overload = str(node.target).split(".")
         source: Any = node.args[0]
-        is_view = source.target in self.VIEWS or any(user.target in self.VIEWS for user in source.users)
+        origin = source.args[0] if source.target is getitem else source
+        is_view = origin.target in self.VIEWS or any(user.target in self.VIEWS for user in source.users)
         if not name.endswith("_") or source.op == "placeholder" or is_view:
             raise self.refused(node, "writes to an argument, a view, or a tensor that has one")
         node.target = getattr(getattr(Aten, name[:-1]), overload)
@@ -154,7 +160,8 @@ class Writer:
         if target == Aten.roll.default:
             columns = node.meta["val"].shape[-1]
             over = list(arguments[2]) if len(arguments) > 2 else []
-            if over not in ([-1], [node.meta["val"].dim() - 1]) or 2 * abs(arguments[1][0]) != columns:
+            is_last = over in ([-1], [node.meta["val"].dim() - 1])
+            if not is_last or 2 * abs(arguments[1][0]) != columns or "H" in self.kinds[node]:
                 raise self.refused(node, "a row can be rolled by a half of it only, over the last dimension")
             return f"partner({self.operand(arguments[0], node)})"
         if target in self.ROWS:
@@ -162,6 +169,27 @@ class Writer:
         if target in self.CHOICES:
             return self.chosen(node)
         return self.of_elements(node)
+
+    def write_halves(self, node: torch.fx.Node) -> None:
+        """Writes an operation that cuts rows into halves, or joins two."""
+        source: Any = node.args[0]
+        if node.target is Aten.cat.default:
+            if len(source) != 2 or not all(self.kinds[each].endswith("H") for each in source) or not halves.is_over_columns(node, 1):
+                raise self.refused(node, "two halves of rows can be joined only, over the last dimension")
+            of, pattern = halves.rotation(source) or (None, f"where({halves.SIGNS}, {{1}}, {{0}})")
+            self.values[node] = self.line(pattern.format(*[self.operand(each, node) for each in ([of] if of else source)]))
+            self.kinds[node] = self.kinds[node].replace("H", "N")
+            return
+        a, kind, is_slice = self.operand(source, node), self.kinds[source], node.target is Aten.slice.Tensor
+        if is_slice and node.meta["val"].shape == source.meta["val"].shape:
+            self.values[node] = a
+            return
+        taken = halves.taken(node) if kind.endswith("N") else []
+        if not taken:
+            raise self.refused(node, "a row can be cut into its two halves only, over the last dimension")
+        for i, half in enumerate(taken):
+            key = node if is_slice else (node, i)
+            self.values[key], self.kinds[key] = self.line(half.text(a)), kind.replace("N", "H")
 
     def write_comparison(self, node: torch.fx.Node) -> None:
         """Writes 1 where the comparison is true, and 0 elsewhere."""
@@ -342,7 +370,7 @@ class Writer:
         a = self.operand(source, node)
         if given == made:
             return f"{a} * 1"
-        if given != "M,N" and made == "M,N" and node.target == Aten.expand.default:
+        if given not in ("M,N", "M,H", "H") and made == "M,N" and node.target == Aten.expand.default:
             return f"like({a}, {self.matrix})"
         raise self.refused(node, "is not row-wise")
 
