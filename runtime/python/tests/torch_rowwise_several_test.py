@@ -172,3 +172,9 @@ def test_modes(function):
 def test_refused(function, message):
     with pytest.raises(normjit.InvalidArgument, match=message):
         rowwise(function)(torch.ones(6, 8), *[torch.ones(8)] * (function.__code__.co_argcount - 1))
+
+
+def test_results_of_columns_alone():
+    shifted = rowwise(lambda x, m: (x, m * 2))
+    with pytest.raises(normjit.InvalidArgument, match="no result is computed from x or another tensor of its shape; one must be"):
+        shifted(torch.ones(6, 8), torch.ones(6, 1))

@@ -55,13 +55,15 @@ def rowwise(function: Callable[..., Any]) -> Callable[..., Any]:
     amax, functions such as exp, silu and gelu, choices by comparisons, such as torch.where((x > 0) & (z != 1), x, z), losses
     such as huber_loss(x, z, reduction="none"), torch's own norms of rows: layer_norm, rms_norm, normalize and
     softmax, and halves of rows, which torch.cat joins again, as in RoPE. It returns a tensor, or tensors and None in
-    tuples and lists of any depth; an argument that it returns is returned as it is, not copied. It is traced once for each kind of arguments. Arguments
-    that are not tensors become constants of the trace, and so does everything else that the code reads, such as global
-    variables. All tensors must be arguments, and so must the number of rows if a result depends on it. Intermediate
-    values are not rounded: in a 16-bit type, results are nearer to double precision than the function's own. Their types
-    are the function's own for these arguments without autocast. All else is as in formula(). A method is decorated in the
-    body of its class; torch.compile leaves it out of its graphs, since an object is no constant there. Raises
-    normjit.InvalidArgument with the operation that is not row-wise, or that formulas do not have."""
+    tuples and lists of any depth; an argument that it returns is returned as it is, not copied.
+
+    It is traced once for each kind of arguments. Arguments that are not tensors become constants of the trace, and so does
+    everything else that the code reads, such as global variables. All tensors must be arguments, and so must the number of
+    rows if a result depends on it. Intermediate values are not rounded: in a 16-bit type, results are nearer to double
+    precision than the function's own. Their types are the function's own for these arguments without autocast. All else is
+    as in formula(). A method is decorated in the body of its class; torch.compile leaves it out of its graphs, since an
+    object is no constant there. Raises normjit.InvalidArgument with the operation that is not row-wise, or that formulas do
+    not have."""
     return _graphs.outside(IS_MADE, _Rowwise, function) if _graphs.is_traced() else _Rowwise(function)
 
 

@@ -47,6 +47,7 @@ def written(name: str, graph: torch.fx.GraphModule, inputs: Mapping[str, str], s
         elif node.op != "output":
             writer.kinds[node] = writer.kind_of(node)
             writer.write(node)
+    first = next(iter(inputs)).rpartition("_")[0]
     results: Any = graph.graph.output_node().args[0]
     outputs: dict[torch.fx.Node, Output] = {}
     for node in results:
@@ -56,13 +57,14 @@ def written(name: str, graph: torch.fx.GraphModule, inputs: Mapping[str, str], s
         if not made.dtype.is_floating_point:
             raise writer.refused(node, f"makes a tensor of {made.dtype}; results are floating-point numbers")
         if axes not in ("M,N", "M"):
-            first = next(iter(inputs)).rpartition("_")[0]
             raise InvalidArgument(f"{name}: each result must be a tensor of the shape of {first}, or of that shape with 1 as the "
                                   "last dimension or without it")
         is_column = axes == "M" and made.dim() == len(shapes["M,N"])
         outputs[node] = Output(f"y{len(outputs)}", axes, str(made.dtype).removeprefix("torch."), is_column)
     readable = {**inputs, halves.SIGNS: "N"}
     lines, used = writer.needed_for([f"{each.name} = {writer.operand(node, node)} * 1" for node, each in outputs.items()])
+    if outputs and "M,N" not in [inputs[each] for each in used & inputs.keys()]:
+        raise InvalidArgument(f"{name}: no result is computed from {first} or another tensor of its shape; one must be")
     declared = ", ".join(f"{each}[{axes}]" for each, axes in readable.items() if each in used)
     computed = ", ".join(f"{each.name}[{each.axes}]" for each in outputs.values())
     text = f"norm rowwise_{letters(name)}({declared}) -> {computed} {{ {'; '.join(lines)} }}"
