@@ -100,6 +100,19 @@ def test_a_half_does_not_see_the_other(function):
         torch.testing.assert_close((y, *torch.autograd.grad(y.sum(), x)), (right, *torch.autograd.grad(right.sum(), x)))
 
 
+def test_queries_and_keys_in_one_function():
+    def rotated(q, k, cos, sin):
+        half = lambda x: torch.cat((-x[..., x.shape[-1] // 2:], x[..., : x.shape[-1] // 2]), -1)  # noqa: E731
+        return q * cos + half(q) * sin, k * cos + half(k) * sin
+
+    q, k, *angles = (leaf(4, 3, 8, dtype=torch.float32, seed=i).requires_grad_(i < 2) for i in range(4))
+    got, wanted = (function(q, k, *angles) for function in (rowwise(rotated), rotated))
+    for used in (slice(2), slice(1), slice(1, 2)):
+        one, other = (torch.autograd.grad(sum(each.square().sum() for each in y[used]), (q, k), retain_graph=True, allow_unused=True)
+                      for y in (got, wanted))
+        torch.testing.assert_close(one, other)
+
+
 def test_rotations_need_no_choices(monkeypatch):
     texts, call = [], rowwise.__globals__["call"]
     monkeypatch.setitem(rowwise.__globals__, "call", lambda text, *others: texts.append(text) or call(text, *others))
