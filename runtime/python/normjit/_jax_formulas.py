@@ -133,17 +133,15 @@ def _kept(problem: _Problem, *arrays: Any) -> Any:
 def _pulled(problem: _Problem, kept: Any, above: Arrays) -> Arrays:
     arrays, perturbed = kept
     norm, given = problem.norm, dict(zip(problem.names, arrays))
-    readable, gradients, of_outputs = dict(norm._inputs), {}, dict(zip(problem.outputs, above))
-    for name, tensor in norm._outputs.items():
-        gradient = of_outputs.get(name)
-        if gradient is None or isinstance(gradient, jax.custom_derivatives.SymbolicZero):
-            if tensor.is_optional:
-                continue
-            gradient = jnp.zeros(*_output(problem, name, given[problem.first])[1:])
-        given[f"d{name}"], readable[f"d{name}"] = gradient, tensor
-    zeros = norm.without_gradient(given, dict(problem.numbers))
+    readable, gradients = dict(norm._inputs), {}
+    used = {name: gradient for name, gradient in zip(problem.outputs, above)
+            if not isinstance(gradient, jax.custom_derivatives.SymbolicZero)}
+    given.update((f"d{name}", gradient) for name, gradient in used.items())
+    readable.update((f"d{name}", norm._outputs[name]) for name in used)
+    problem = dataclasses.replace(problem, text=norm.with_optional(name for name in norm.outputs if name not in used))
+    zeros = problem.norm.without_gradient(given, dict(problem.numbers))
     for name, array, is_wanted in zip(problem.names, arrays, perturbed):
-        if is_wanted is not None and name not in zeros:
+        if used and is_wanted is not None and name not in zeros:
             dtype = jnp.float32 if array.dtype.itemsize == 1 else array.dtype
             gradients[f"d{name}"] = (norm._inputs[name], array.shape, jnp.dtype(dtype))
     found = dict(zip(gradients, _computed(problem, "backward", given, readable, gradients)))

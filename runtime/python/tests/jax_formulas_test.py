@@ -128,6 +128,16 @@ def test_meshes():
             np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
 
 
+def test_an_output_without_use_takes_no_part_in_gradients():
+    two = formula("norm two(x[M,N], w[N]) -> y[M,N], z[M,N] { y = x * 2; z = log(x) * w }")
+    x, w = jnp.array([[0.0, 1.0]]), jnp.ones(2)
+    for of_y in (lambda x, w: two(x=x, w=w).y.sum(), lambda x, w: two(x=x, w=w, outputs=["y"]).sum()):
+        dx, dw = jax.jit(jax.grad(of_y, (0, 1)))(x, w)
+        assert dx.tolist() == [[2, 2]] and dw.tolist() == [0, 0]
+    of_neither = jax.grad(lambda x: sum(map(jax.lax.stop_gradient, two(x=x, w=w))).sum())
+    assert of_neither(x).tolist() == [[0, 0]]
+
+
 def test_of_the_library_and_8_bits():
     x, gamma = random(1, 9, 256), random(2, 256)
     y, scale = formula("rmsnorm_e4m3")(x=x, gamma=gamma, dtypes={"y": jnp.float8_e4m3fn})
