@@ -138,13 +138,16 @@ def _pulled(problem: _Problem, kept: Any, above: Arrays) -> Arrays:
             if not isinstance(gradient, jax.custom_derivatives.SymbolicZero)}
     given.update((f"d{name}", gradient) for name, gradient in used.items())
     readable.update((f"d{name}", norm._outputs[name]) for name in used)
-    problem = dataclasses.replace(problem, text=norm.with_optional(name for name in norm.outputs if name not in used))
-    zeros = problem.norm.without_gradient(given, dict(problem.numbers))
+    text = norm.with_optional(name for name in norm.outputs if name not in used)
+    zeros = formulas.formula(text).without_gradient(given, dict(problem.numbers))
+    if 0 < len(used) < len(above) and norm.first_matrix([name for name in given if zeros.get(name) is not False]) is None:
+        whole = (used.get(name, jnp.zeros(*_output(problem, name, given[problem.first])[1:])) for name in problem.outputs)
+        return _pulled(problem, kept, tuple(whole))  # a kernel reads a matrix
     for name, array, is_wanted in zip(problem.names, arrays, perturbed):
         if used and is_wanted is not None and name not in zeros:
             dtype = jnp.float32 if array.dtype.itemsize == 1 else array.dtype
             gradients[f"d{name}"] = (norm._inputs[name], array.shape, jnp.dtype(dtype))
-    found = dict(zip(gradients, _computed(problem, "backward", given, readable, gradients)))
+    found = dict(zip(gradients, _computed(dataclasses.replace(problem, text=text), "backward", given, readable, gradients)))
     return tuple(found[f"d{name}"].astype(array.dtype) if f"d{name}" in found else jnp.zeros_like(array)
                  for name, array in zip(problem.names, arrays))
 

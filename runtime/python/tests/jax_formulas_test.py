@@ -134,6 +134,9 @@ def test_an_output_without_use_takes_no_part_in_gradients():
     for of_y in (lambda x, w: two(x=x, w=w).y.sum(), lambda x, w: two(x=x, w=w, outputs=["y"]).sum()):
         dx, dw = jax.jit(jax.grad(of_y, (0, 1)))(x, w)
         assert dx.tolist() == [[2, 2]] and dw.tolist() == [0, 0]
+    of_columns = formula("norm f(x[M,N], m[M]) -> y[M,N], s[M] { y = x * m; s = exp(m) }")
+    dx, dm = jax.grad(lambda x, m: of_columns(x=x, m=m).s.sum(), (0, 1))(x, jnp.zeros(1))
+    assert dx.tolist() == [[0, 0]] and dm.tolist() == [1]
     of_neither = jax.grad(lambda x: sum(map(jax.lax.stop_gradient, two(x=x, w=w))).sum())
     assert of_neither(x).tolist() == [[0, 0]]
 

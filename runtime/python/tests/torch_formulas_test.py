@@ -328,6 +328,9 @@ def test_an_output_without_use_takes_no_part_in_gradients():
         assert dw is None or not dw.any()  # AOT Autograd gives zeros
     y, z = norm(x=x, w=w)
     assert torch.autograd.grad((Without.apply(y) + Without.apply(z)).sum(), (x, w), allow_unused=True) == (None, None)
+    of_columns = normjit.torch.formula("norm f(x[M,N], m[M]) -> y[M,N], s[M] { y = x * m; s = exp(m) }")
+    m = torch.ones(1, requires_grad=True)
+    assert torch.autograd.grad(of_columns(x=x, m=m)[1].sum(), (x, m), allow_unused=True) == (None, m.exp())
     gated = normjit.formula(GATED)
     assert normjit.formula(gated.with_optional(gated.outputs)).optional == ("gamma", "y", "rstd")
 

@@ -158,8 +158,11 @@ def _found(ctx: Any, above: Sequence[torch.Tensor | None], needs: Sequence[bool]
         return [None for _ in ctx.names]
     given = dict(zip((*ctx.names, *ctx.statistics), ctx.saved_tensors))
     given.update((f"d{name}", gradient) for name, gradient in zip(ctx.outputs, above) if gradient is not None)
-    text = normjit.formula(ctx.text).with_optional([name for name, gradient in zip(ctx.outputs, above) if gradient is None])
+    norm = normjit.formula(ctx.text)
+    text = norm.with_optional([name for name, gradient in zip(ctx.outputs, above) if gradient is None])
     zeros = normjit.formula(text).without_gradient(given, dict(zip(ctx.numbers, ctx.values)))
+    if norm.first_matrix([name for name in given if zeros.get(name) is not False]) is None:
+        by = _backward_by_torch  # a kernel reads a matrix
     needed = [name for name, is_needed in zip(ctx.names, needs) if is_needed]
     wanted = [f"d{name}" for name in needed if name not in zeros]
     made = [] if not wanted else by(text, list(given), list(given.values()), ctx.numbers, ctx.values, wanted, None)
@@ -200,10 +203,10 @@ def is_eager(tensors: Sequence[torch.Tensor | None]) -> bool:
                                  and not torch._C._functorch.is_legacy_batchedtensor(each)) for each in tensors])
 
 
-def _backward_of_batch(text: str, names: Strings, tensors: Tensors, numbers: Strings, values: Sequence[float],
+def _backward_by_torch(text: str, names: Strings, tensors: Tensors, numbers: Strings, values: Sequence[float],
                        outputs: Strings, dtypes: DTypes) -> Tensors:
-    """Computes gradients for calls of torch.autograd.grad(is_grads_batched=True), whose batched tensors kernels cannot
-    read."""
+    """Computes gradients that kernels cannot compute: those of outputs that depend on no matrix, and those in calls of
+    torch.autograd.grad(is_grads_batched=True), which has batched tensors."""
     norm = normjit.formula(text)
     leaves = {name: tensor for name, tensor in zip(names, tensors) if name not in norm.outputs}
     return composition.backward(text, list(leaves), list(leaves.values()), dict(zip(numbers, values)), outputs)
@@ -226,5 +229,5 @@ class Eager(torch.autograd.Function):
         if not torch.is_grad_enabled() and is_eager(above):
             by = backward
         elif any(each is not None and torch._C._functorch.is_legacy_batchedtensor(each) for each in above):
-            by = _backward_of_batch
+            by = _backward_by_torch
         return None, None, None, None, None, None, *_found(ctx, above, ctx.needs_input_grad[6:], by)
