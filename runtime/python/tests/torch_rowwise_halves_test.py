@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # needs: torch numpy
-"""Tests row-wise functions that cut rows into halves and join halves, as rotary embeddings do."""
+"""Tests row-wise functions that cut rows into halves or pairs and join them, as rotary embeddings do."""
 import normjit
 import pytest
 import torch
@@ -45,7 +45,28 @@ def of_weights(x, cos, sin, w):
     return y * cos + x * torch.cat((b, a), -1) * sin[..., :]
 
 
-FUNCTIONS = [by_slices, by_chunks, by_splits, in_halves, of_weights]
+def by_every_other(x, cos, sin, w):
+    """As GPT-J rotates."""
+    q = normalized(x, w)
+    return q * cos + torch.stack((-q[..., 1::2], q[..., ::2]), dim=-1).flatten(-2) * sin
+
+
+def in_pairs(x, cos, sin, w):
+    """As Llama rotated first."""
+    first, second = normalized(x, w).unflatten(-1, (-1, 2)).unbind(-1)
+    c, s = cos[..., ::2], sin[..., 1::2]
+    return torch.stack([first * c - second * s, first * s + second * c], -1).reshape(x.shape)
+
+
+def by_places(x, cos, sin, w):
+    pairs = normalized(x, w).view(*x.shape[:-1], x.shape[-1] // 2, 2)
+    angles = cos.view(*x.shape[:-1], x.shape[-1] // 2, 2)[..., 0]
+    turned = torch.stack((pairs[..., 0] * angles - pairs[..., -1], pairs[..., 1] * angles), dim=pairs.dim() - 1)
+    a, b = w.view(-1, 2).unbind(-1)
+    return turned.view_as(x) * torch.stack((b, -a), -1).flatten() * sin
+
+
+FUNCTIONS = [by_slices, by_chunks, by_splits, in_halves, of_weights, by_every_other, in_pairs, by_places]
 
 
 def drawn(*shape, dtype=torch.float32):
@@ -116,17 +137,20 @@ def test_queries_and_keys_in_one_function():
 def test_rotations_need_no_choices(monkeypatch):
     texts, call = [], rowwise.__globals__["call"]
     monkeypatch.setitem(rowwise.__globals__, "call", lambda text, *others: texts.append(text) or call(text, *others))
-    for function in (by_slices, by_chunks, by_splits):
+    for function in (by_slices, by_chunks, by_splits, by_every_other):
         rowwise(function)(*drawn(2, 8))
-    assert len(texts) == 3 and not any("where" in text for text in texts)
+    assert len(texts) == 4 and not any("where" in text for text in texts)
 
 
 CUT, JOINED = "a row can be cut into its two halves only, over the last dimension", "two halves of rows can be joined only, over the last"
 
 
 @pytest.mark.parametrize("function, message", [
-    (lambda x: x[..., :2].repeat(1, 4), CUT), (lambda x: x[..., ::2], CUT), (lambda x: x[..., :4][..., :2], CUT), (lambda x: x[:4], CUT),
+    (lambda x: x[..., :2].repeat(1, 4), CUT), (lambda x: x[..., ::4], CUT), (lambda x: x[..., ::2] + x[..., :4], "is not row-wise"), (lambda x: x[..., :4][..., :2], CUT), (lambda x: x[:4], CUT),
     (lambda x: torch.cat(x.chunk(4, -1), -1), CUT), (lambda x: torch.cat(x.chunk(2, 0), 0), CUT), (lambda x: x[..., 2:6], CUT),
+    (lambda x: torch.stack((x[..., ::2], x[..., 1::2], x[..., ::2]), -1), JOINED), (lambda x: torch.stack((x, x), -1), JOINED),
+    (lambda x: torch.cat((x[..., ::2], x[..., 1::2]), -1), JOINED), (lambda x: torch.stack((x[..., ::2], x[..., ::2]), -2), JOINED),
+    (lambda x: x.unflatten(-1, (4, 2)), "each result must be a tensor of the shape of x"), (lambda x: x.unflatten(-1, (2, 4)), "is not row-wise"),
     (lambda x: torch.cat((x, x), -1), JOINED), (lambda x: torch.cat((x[..., :4], x[..., 4:]), 0), JOINED),
     (lambda x: torch.cat((x[..., :4], x.mean(-1, keepdim=True)), -1), JOINED),
     (lambda x: x[..., :4] * 2, "each result must be a tensor of the shape of x"),

@@ -54,7 +54,8 @@ def rowwise(function: Callable[..., Any]) -> Callable[..., Any]:
     others of this shape, of [N], of [..., 1], and of one number, by arithmetic, what reduces the last dimension, such as mean, var and
     amax, functions such as exp, silu and gelu, choices by comparisons, such as torch.where((x > 0) & (z != 1), x, z), losses
     such as huber_loss(x, z, reduction="none"), torch's own norms of rows: layer_norm, rms_norm, normalize and
-    softmax, and halves of rows, which torch.cat joins again, as in RoPE. It returns a tensor, or tensors and None in
+    softmax, and halves of rows, which torch.cat joins again, or their elements at even and odd places, which torch.stack
+    joins, as in RoPE. It returns a tensor, or tensors and None in
     tuples and lists of any depth; an argument that it returns is returned as it is, not copied.
 
     It is traced once for each kind of arguments. Arguments that are not tensors become constants of the trace, and so does
@@ -157,8 +158,7 @@ def _shown(function: Callable[..., Any]) -> str:
 def _results(plan: Written, tensors: Sequence[torch.Tensor], compute: Callable[..., Sequence[torch.Tensor]]) -> Any:
     """Returns a function's results for its tensors. `compute` computes the outputs of a formula from its inputs."""
     values = dict(zip(plan.tensors, tensors))
-    if halves.SIGNS in plan.inputs:
-        values[halves.SIGNS] = halves.signs(tensors[0])
+    values.update((kind.signs, kind.signs_like(tensors[0])) for kind in halves.KINDS if kind.signs in plan.inputs)
     if plan.outputs:
         made = compute(plan, {name: values[name] for name in plan.inputs})
         values.update((output.name, tensor.unsqueeze(-1) if output.is_column else tensor) for output, tensor in zip(plan.outputs, made))

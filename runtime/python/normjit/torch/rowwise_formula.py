@@ -61,7 +61,7 @@ def written(name: str, graph: torch.fx.GraphModule, inputs: Mapping[str, str], s
                                   "last dimension or without it")
         is_column = axes == "M" and made.dim() == len(shapes["M,N"])
         outputs[node] = Output(f"y{len(outputs)}", axes, str(made.dtype).removeprefix("torch."), is_column)
-    readable = {**inputs, halves.SIGNS: "N"}
+    readable = {**inputs, **{kind.signs: "N" for kind in halves.KINDS}}
     lines, used = writer.needed_for([f"{each.name} = {writer.operand(node, node)} * 1" for node, each in outputs.items()])
     if outputs and "M,N" not in [inputs[each] for each in used & inputs.keys()]:
         raise InvalidArgument(f"{name}: no result is computed from {first} or another tensor of its shape; one must be")

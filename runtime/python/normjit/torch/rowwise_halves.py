@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Halves of rows, with which rotations such as RoPE compute. Formulas have whole rows only, so half a row is written as a row
-that holds it twice: other numbers in its place could make gradients NaN. A rotation by half a row needs no such rows."""
+"""Halves of rows, with which rotations such as RoPE compute: the first and the second half, or the elements at even and at
+odd places. Formulas have whole rows only, so half a row is written as a row that holds it twice: other numbers in its place
+could make gradients NaN. A rotation needs no such rows."""
 from __future__ import annotations
 
 from operator import getitem
@@ -9,46 +10,85 @@ from typing import Any, NamedTuple
 import torch
 
 Aten = torch.ops.aten
-SIGNS = "signs_of_halves"  # an input of formulas, [N]: -1 in the first half of a row, 1 in the second
-CUTS = {Aten.slice.Tensor, Aten.split.Tensor, Aten.split_with_sizes.default}
-OPERATIONS = CUTS | {Aten.cat.default}
+
+
+class Kind(NamedTuple):
+    """A way to cut rows into halves."""
+
+    axis: str  # of half a row, among the axes of values
+    signs: str  # an input of formulas, [N]: -1 at the places of the first half, 1 at those of the second
+    exchange: str  # the function that gives the other half's elements
+    joined: str  # the axes of a row whose halves are joined
+
+    def signs_like(self, tensor: torch.Tensor) -> torch.Tensor:
+        columns = tensor.shape[-1]
+        if self is PAIRS:
+            return torch.arange(columns, dtype=torch.float32, device=tensor.device) % 2 * 2 - 1
+        return torch.linspace(-1, 1, columns, dtype=torch.float32, device=tensor.device).sign()
+
+
+HALVES = Kind("H", "signs_of_halves", "partner", "N")
+PAIRS = Kind("P", "signs_of_pairs", "neighbour", "Q")  # the axes Q: [..., N / 2, 2] in torch
+KINDS = (HALVES, PAIRS)
+Cut = list[tuple[Kind, bool]]  # halves, and whether each is the second one
 
 
 class Half(NamedTuple):
     """The first or second half of a value's rows, times a sign."""
 
     of: torch.fx.Node
+    kind: Kind
     is_second: bool
     sign: int = 1
 
     def text(self, a: str) -> str:
         """Returns the formula of a row that holds the half of `a` twice."""
-        return f"where({SIGNS}, {a}, partner({a}))" if self.is_second else f"where({SIGNS}, partner({a}), {a})"
+        places = f"{a}, {self.kind.exchange}({a})" if self.is_second else f"{self.kind.exchange}({a}), {a}"
+        return f"where({self.kind.signs}, {places})"
 
 
-def signs(like: torch.Tensor) -> torch.Tensor:
-    return torch.linspace(-1, 1, like.shape[-1], dtype=torch.float32, device=like.device).sign()
-
-
-def is_over_columns(node: torch.fx.Node, place: int) -> bool:
-    """True if an operation is over the last dimension, which is the argument at this place."""
-    of: Any = node.all_input_nodes[0]
-    return (node.args[place] if len(node.args) > place else 0) in (-1, of.meta["val"].dim() - 1)
+def is_last(dimension: Any, value: torch.Tensor) -> bool:
+    return dimension in (-1, value.dim() - 1)
 
 
 def taken(node: torch.fx.Node) -> list[Half]:
     """Returns the halves of rows that an operation of CUTS takes; an empty list if it takes other parts."""
     arguments: Any = node.args
-    of = arguments[0]
-    columns, is_slice = of.meta["val"].shape[-1], node.target is Aten.slice.Tensor
-    half = columns // 2
-    if columns % 2 or not is_over_columns(node, 1 if is_slice else 2):
+    of, *given = arguments
+    cut = CUTS[node.target]
+    return [Half(of, kind, is_second) for kind, is_second in cut(of.meta["val"], *given)]
+
+
+def _sliced(value: torch.Tensor, dim: int = 0, begin: Any = None, end: Any = None, step: int = 1) -> Cut:
+    columns, kind = value.shape[-1], PAIRS if step == 2 else HALVES
+    if columns % 2 or not is_last(dim, value):
         return []
-    if not is_slice:
-        return [Half(of, False), Half(of, True)] if arguments[1] in (half, [half, half]) else []
-    begin, end, step = (*arguments[2:], *(None,) * 3)[:3]
-    cut = range(columns)[begin:end:step]
-    return [Half(of, bool(i)) for i in (0, 1) if cut == range(i * half, (i + 1) * half)]
+    half = columns // 2
+    places = [range(i, columns, 2) if kind is PAIRS else range(i * half, (i + 1) * half) for i in (0, 1)]
+    return [(kind, bool(i)) for i in (0, 1) if range(columns)[begin:end:step] == places[i]]
+
+
+def _split(value: torch.Tensor, sizes: Any, dim: int = 0) -> Cut:
+    columns = value.shape[-1]
+    is_in_two = columns % 2 == 0 and sizes in (columns // 2, [columns // 2] * 2)
+    return [(HALVES, False), (HALVES, True)] if is_in_two and is_last(dim, value) else []
+
+
+def _unbound(value: torch.Tensor, dim: int = 0) -> Cut:
+    return [(PAIRS, False), (PAIRS, True)] if value.shape[-1] == 2 and is_last(dim, value) else []
+
+
+def _selected(value: torch.Tensor, dim: int, place: int) -> Cut:
+    pair = _unbound(value, dim)
+    return [pair[place]] if pair else []
+
+
+# The operations that take halves of rows: of a value of [..., N], or, the last two, of one of [..., N / 2, 2].
+CUTS: dict[Any, Any] = {Aten.slice.Tensor: _sliced, Aten.split.Tensor: _split, Aten.split_with_sizes.default: _split,
+                        Aten.select.int: _selected, Aten.unbind.int: _unbound}
+OF_PAIRS = {Aten.select.int, Aten.unbind.int}
+JOINS = {Aten.cat.default: HALVES, Aten.stack.default: PAIRS}
+OPERATIONS = CUTS.keys() | JOINS
 
 
 def _half(node: Any) -> Half | None:
@@ -66,4 +106,5 @@ def rotation(parts: Any) -> tuple[torch.fx.Node, str] | None:
     first, second = (_half(each) for each in parts)
     if first is None or second is None or first.of is not second.of or (first.is_second, second.is_second) != (True, False):
         return None
-    return first.of, ("-" if second.sign < 0 else "") + "partner({0})" + (f" * {SIGNS}" if first.sign != second.sign else " * 1")
+    sign, kind = "-" if second.sign < 0 else "", first.kind
+    return first.of, f"{sign}{kind.exchange}({{0}}){f' * {kind.signs}' if first.sign != second.sign else ' * 1'}"

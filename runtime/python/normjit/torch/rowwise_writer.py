@@ -22,7 +22,7 @@ NOT_GIVEN = "a tensor of shape {} is not an argument of the function; pass tenso
 
 class Writer:
     """Writes the operations of a traced graph as lines of a formula. Values of [M] have the shape [..., 1] in torch or,
-    without the last dimension, [...]. The axis of half a row is H."""
+    without the last dimension, [...]. The axis of half a row is that of halves.Kind."""
 
     BINARY = {**nodes.BINARY, Aten.rsub.Scalar: "-", Aten.rsub.Tensor: "-"}
     SAME = {Aten._to_copy.default, Aten.clone.default, Aten.alias.default, Aten.lift_fresh_copy.default,
@@ -51,7 +51,9 @@ class Writer:
 
     def __init__(self, shapes: Shapes) -> None:
         self.shapes = {**{axes: (shape,) for axes, shape in shapes.items()}, "M": (shapes["M"], shapes["M"][:-1]), "": ((), (1,))}
-        self.shapes.update((axes.replace("N", "H"), ((*shapes[axes][:-1], shapes[axes][-1] // 2),)) for axes in ("M,N", "N"))
+        for axes, (*rows, columns) in (("M,N", shapes["M,N"]), ("N", shapes["N"])):
+            self.shapes.update((axes.replace("N", kind.axis), ((*rows, columns // 2),)) for kind in halves.KINDS)
+            self.shapes[axes.replace("N", halves.PAIRS.joined)] = ((*rows, columns // 2, 2),) if columns % 2 == 0 else ()
         self.kinds: dict[Any, str] = {}  # the axes that a value has as it is computed
         self.values: dict[Any, str] = {}  # the key of result i of an operation with several is (node, i)
         self.written: dict[torch.fx.Node, list[torch.fx.Node]] = {}
@@ -67,7 +69,10 @@ class Writer:
         if target in nodes.SUMS or target in self.REDUCTIONS:
             return "M"
         found = {axis for each in node.all_input_nodes for axis in self.kinds[each].split(",")}
-        kind = ",".join(axis for axis in ("M", "N", "H") if axis in found)
+        kind = ",".join(axis for axis in "MNHPQ" if axis in found)
+        if target is Aten.view.default:
+            joined = kind.replace("N", "Q") if "N" in found else kind.replace("Q", "N")
+            kind = joined if tuple(node.meta["val"].shape) in self.shapes.get(joined, ()) else kind
         whole = self.shapes["M,N"]
         is_repeated = target == Aten.expand.default and tuple(node.meta["val"].shape) in whole
         return "M,N" if is_repeated and (kind != "M" or whole[0] not in self.shapes["M"]) else kind
@@ -161,7 +166,7 @@ class Writer:
             columns = node.meta["val"].shape[-1]
             over = list(arguments[2]) if len(arguments) > 2 else []
             is_last = over in ([-1], [node.meta["val"].dim() - 1])
-            if not is_last or 2 * abs(arguments[1][0]) != columns or "H" in self.kinds[node]:
+            if not is_last or 2 * abs(arguments[1][0]) != columns or not self.kinds[node].endswith("N"):
                 raise self.refused(node, "a row can be rolled by a half of it only, over the last dimension")
             return f"partner({self.operand(arguments[0], node)})"
         if target in self.ROWS:
@@ -173,23 +178,28 @@ class Writer:
     def write_halves(self, node: torch.fx.Node) -> None:
         """Writes an operation that cuts rows into halves, or joins two."""
         source: Any = node.args[0]
-        if node.target is Aten.cat.default:
-            if len(source) != 2 or not all(self.kinds[each].endswith("H") for each in source) or not halves.is_over_columns(node, 1):
+        if node.target in halves.JOINS:
+            kind = halves.JOINS[node.target]
+            dim = node.args[1] if len(node.args) > 1 else 0
+            fit = len(source) == 2 and all(self.kinds[each].endswith(kind.axis) for each in source)
+            if not fit or not halves.is_last(dim, node.meta["val"]):
                 raise self.refused(node, "two halves of rows can be joined only, over the last dimension")
-            of, pattern = halves.rotation(source) or (None, f"where({halves.SIGNS}, {{1}}, {{0}})")
+            of, pattern = halves.rotation(source) or (None, f"where({kind.signs}, {{1}}, {{0}})")
             self.values[node] = self.line(pattern.format(*[self.operand(each, node) for each in ([of] if of else source)]))
-            self.kinds[node] = self.kinds[node].replace("H", "N")
+            self.kinds[node] = self.kinds[node].replace(kind.axis, kind.joined)
             return
-        a, kind, is_slice = self.operand(source, node), self.kinds[source], node.target is Aten.slice.Tensor
-        if is_slice and node.meta["val"].shape == source.meta["val"].shape:
+        a, axes = self.operand(source, node), self.kinds[source]
+        is_of_one, whole = isinstance(node.meta["val"], torch.Tensor), "Q" if node.target in halves.OF_PAIRS else "N"
+        if is_of_one and node.meta["val"].shape == source.meta["val"].shape:
             self.values[node] = a
             return
-        taken = halves.taken(node) if kind.endswith("N") else []
+        taken = halves.taken(node) if axes.endswith(whole) else []
         if not taken:
-            raise self.refused(node, "a row can be cut into its two halves only, over the last dimension")
+            raise self.refused(node, "a row can be cut into its two halves only, over the last dimension, or into its elements "
+                               "at even and at odd places")
         for i, half in enumerate(taken):
-            key = node if is_slice else (node, i)
-            self.values[key], self.kinds[key] = self.line(half.text(a)), kind.replace("N", "H")
+            key = node if is_of_one else (node, i)
+            self.values[key], self.kinds[key] = self.line(half.text(a)), axes.replace(whole, half.kind.axis)
 
     def write_comparison(self, node: torch.fx.Node) -> None:
         """Writes 1 where the comparison is true, and 0 elsewhere."""
@@ -368,9 +378,9 @@ class Writer:
         source: Any = node.args[0]
         given, made = self.axes(source), self.axes(node)
         a = self.operand(source, node)
-        if given == made:
+        if given == made or made is not None and {*"NQ"} == {(given or "")[-1:], made[-1:]}:
             return f"{a} * 1"
-        if given not in ("M,N", "M,H", "H") and made == "M,N" and node.target == Aten.expand.default:
+        if given in ("M", "N", "") and made == "M,N" and node.target == Aten.expand.default:
             return f"like({a}, {self.matrix})"
         raise self.refused(node, "is not row-wise")
 
