@@ -108,6 +108,14 @@ if command -v pkg-config > /dev/null; then
         ./$program || code=$?
         [ $code = 0 ] || [ $code = 3 ]
     done
+    # shellcheck disable=SC2046
+    if [ -n "$llvm" ] && "$CC" -static "$source/tests/embed/example.c" $(pkg-config --cflags --libs normjit-static) -o by_hand 2> log; then
+        echo "== a program that is linked with -static, which cannot open LLVM's library"
+        code=0
+        LD_LIBRARY_PATH=$(dirname "$library") NORMJIT_ISA=sse ./by_hand 2> log || code=$?
+        [ $code = 3 ] && grep -qF -- "-static" log
+        NORMJIT_ISA=portable ./by_hand
+    fi
     if [ -n "$llvm" ] && "$CC" -fsanitize=address -x c - -o sanitized <<< 'int main(void) { return 0; }' 2> log && ./sanitized; then
         echo "== a program with AddressSanitizer, which calls dlopen() in place of the library"
         # shellcheck disable=SC2046

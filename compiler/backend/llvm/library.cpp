@@ -3,7 +3,9 @@
 
 #include "support/try.h"
 
+#include <algorithm>
 #include <new>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -31,9 +33,27 @@ std::string own_folder() {
     return path.starts_with('/') ? std::string(path.substr(0, path.rfind('/') + 1)) : "";
 }
 
+/// True in a program that was linked with -static. A library that it opens gets a C library of its own, which has made
+/// no thread-local variables, as LLVM needs them.
+bool is_static_program() {
+    constexpr int dynamic = 1, without_interpreter = 2;
+    const auto look = [](dl_phdr_info* program, size_t, void*) {  // ends with the first object, which is the program
+        const std::span headers(program->dlpi_phdr, program->dlpi_phnum);
+        const bool interpreted = std::ranges::any_of(headers, [](auto& header) { return header.p_type == PT_INTERP; });
+        return interpreted ? dynamic : without_interpreter;
+    };
+    return dl_iterate_phdr(look, nullptr) == without_interpreter;
+}
+
 /// Opens the library by its name: the RUNPATH of the binary with this code says where it is. A sanitizer calls dlopen()
 /// for its program, so that the loader looks at the sanitizer's RUNPATH instead; then the folder is tried.
 Expected<Library> open() {
+    if (is_static_program()) {
+        return unavailable(fmt::format(
+            "llvm: {} cannot be opened by a program that is linked with -static; without AVX-512 such a program needs "
+            "NORMJIT_ISA=portable",
+            NORMJIT_LLVM));
+    }
     void* library = dlopen(NORMJIT_LLVM, RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) {
         const std::string reason = dlerror(), folder = own_folder();
