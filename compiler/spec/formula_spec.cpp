@@ -5,7 +5,6 @@
 #include "spec/formula.h"
 #include "spec/formula_defaults.h"
 #include "spec/formula_source.h"
-#include "spec/halves.h"
 #include "support/default_settings.h"
 #include "support/try.h"
 
@@ -28,6 +27,7 @@ class FormulaReader {
 
     Expected<Spec> read() {
         NORMJIT_RETURN_IF_ERROR(read_given());
+        formula_.pass = spec_.pass;
         NORMJIT_RETURN_IF_ERROR(spec_.pass == Pass::forward ? read_forward() : read_backward());
         if (wanted_.empty()) return invalid_argument("spec: out: no output is asked for; name one or more");
         NORMJIT_RETURN_IF_ERROR(read_accumulate());
@@ -337,7 +337,8 @@ class FormulaReader {
     /// Removes the inputs that no output depends on from the spec; the formula still describes them.
     Status drop_unread() {
         NORMJIT_TRY(const ir::Function function, function_of(spec_));
-        NORMJIT_RETURN_IF_ERROR(use_other_columns(function));
+        formula_.has_partners = has_op(function, ir::Op::partner);
+        formula_.has_neighbours = has_op(function, ir::Op::neighbour);
         formula_.group_columns = ir::group_columns(function);
         NORMJIT_RETURN_IF_ERROR(check_sums_beside_runs(spec_, function));
         PerTensor<bool> is_read;
@@ -349,19 +350,6 @@ class FormulaReader {
             reads_matrix |= is_read[tensor] && spec_.is_matrix(tensor);
         }
         if (!reads_matrix) return invalid_argument("spec: formula: no output depends on a matrix [M,N]");
-        return formula_.has_partners ? check_halves(spec_) : Status();
-    }
-
-    /// Notes whether the formula has partner() and neighbour(), and checks their requirements.
-    Status use_other_columns(const ir::Function& function) {
-        formula_.has_partners = has_op(function, ir::Op::partner);
-        formula_.has_neighbours = has_op(function, ir::Op::neighbour);
-        const bool has_both = formula_.has_partners && formula_.has_neighbours;
-        if (formula_.has_partners && spec_.cols % 2 != 0)
-            return fields_.error("cols", "partner(), the element half a row away, needs an even number");
-        if (formula_.has_neighbours && spec_.cols % (has_both ? 4 : 2) != 0)
-            return fields_.error("cols", has_both ? "neighbour() beside partner() needs a multiple of 4"
-                                                  : "neighbour(), the other element of a pair, needs an even number");
         return {};
     }
 

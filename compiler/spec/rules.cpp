@@ -4,12 +4,14 @@
 #include "spec/attributes.h"
 #include "spec/dependencies.h"
 #include "spec/formula.h"
+#include "spec/halves.h"
 #include "spec/traffic.h"
 #include "support/default_settings.h"
 #include "support/try.h"
 
 #include <cfloat>
 #include <cmath>
+#include <tuple>
 
 #include <fmt/format.h>
 
@@ -163,7 +165,9 @@ Status check_attributes(const Spec& spec, Tensor tensor) {
     const Axes& axes = spec.tensors[tensor]->axes;
     if (axes == info(tensor).axes) return {};
     const Tensor layer = layer_tensor(tensor);
-    if (!may_be_per_slice(tensor) || !axes.is_per_slice())
+    Axes per_slice = info(tensor).axes;
+    per_slice.slice = true;
+    if (!may_be_per_slice(tensor) || axes != per_slice)
         return error("per_slice", name(tensor), attributes::per_slice.refusal);
     if (!spec.has_slices()) return error("per_slice", name(layer), "needs more slices than one, or any");
     return {};
@@ -195,15 +199,38 @@ std::string_view name_with_type(const Spec& spec, Tensor tensor) {
     return its.name;
 }
 
-/// Refuses tensors that the formula does not have, and types that do not go together.
+/// Refuses tensors that the formula does not have.
+Status check_declared(const Spec& spec) {
+    for (const Tensor tensor : all_tensors) {
+        if (!spec.has(tensor)) continue;
+        const auto& declared = spec.formula->tensors[tensor];
+        if (!declared) return error(name(tensor), name(spec.dtype(tensor)), "the formula has no such tensor");
+        if (declared->axes != spec.axes(tensor))
+            return error(declared->name, name(spec.dtype(tensor)), "its axes are not those that the formula declares");
+    }
+    return {};
+}
+
+/// Refuses rows in which a column lacks the other one that partner() or neighbour() names.
+Status check_other_columns(const Spec& spec) {
+    const Formula& its = *spec.formula;
+    const std::string cols = std::to_string(spec.cols);
+    if (its.has_partners && spec.cols % 2 != 0)
+        return error("cols", cols, "partner(), the element half a row away, needs an even number");
+    if (its.has_neighbours && spec.cols % 2 != 0)
+        return error("cols", cols, "neighbour(), the other element of a pair, needs an even number");
+    if (its.has_partners && its.has_neighbours && spec.cols % 4 != 0)
+        return error("cols", cols, "neighbour() beside partner() needs a multiple of 4");
+    return its.has_partners ? check_halves(spec) : Status();
+}
+
+/// Refuses types that do not go together.
 Status check_formula(const Spec& spec) {
     const bool wide = spec.compute() == DType::f64;
     for (const Tensor tensor : all_tensors) {
         if (!spec.has(tensor)) continue;
         const TensorSpec& its = *spec.tensors[tensor];
         const auto& declared = spec.formula->tensors[tensor];
-        if (!declared || declared->axes != its.axes)
-            return invalid_argument(fmt::format("spec: tensor {}: is not as the formula declares it", index(tensor)));
         if (its.axes.run > 1 && spec.cols % its.axes.run != 0)
             return error(
                 "cols", std::to_string(spec.cols),
@@ -221,8 +248,15 @@ Status check_formula(const Spec& spec) {
         if (its.axes.is_scalar() && its.dtype != spec.compute())
             return error(declared->name, name(its.dtype), "must be the type of all arithmetic");
     }
-    if (spec.source != Source::x || spec.stats != Stats::saved || spec.rounding != Rounding::none)
-        return invalid_argument("spec: source, stats and rounding are for layernorm and rmsnorm; a formula says them");
+    const Spec none;
+    if (std::tie(spec.norm, spec.source, spec.stats, spec.rounding, spec.eps, spec.gamma_offset) !=
+        std::tie(none.norm, none.source, none.stats, none.rounding, none.eps, none.gamma_offset))
+        return invalid_argument(
+            "spec: norm, source, stats, rounding, eps and gamma_offset are for layernorm and rmsnorm; a formula has "
+            "them in its text");
+    if (spec.pass != spec.formula->pass)
+        return error("pass", name(spec.pass), "the formula was read for the other pass; it is read from a text only");
+    NORMJIT_RETURN_IF_ERROR(check_other_columns(spec));
     return function_of(spec).status();
 }
 
@@ -267,6 +301,7 @@ Status check_rules(const Said& said) {
 Status validate(const Spec& spec) {
     if (spec.formula) {
         const DefaultSettings settings;
+        NORMJIT_RETURN_IF_ERROR(check_declared(spec));
         NORMJIT_RETURN_IF_ERROR(check_sizes(spec));
         return check_formula(spec);
     }

@@ -84,7 +84,7 @@ DType Spec::compute() const {
 void Spec::set(Tensor tensor, std::optional<DType> dtype) {
     auto& mine = tensors[tensor];
     if (!dtype) return mine.reset();
-    if (!mine) mine = {.axes = formula ? formula->tensors[tensor]->axes : info(tensor).axes};
+    if (!mine) mine = {.axes = declared_axes(tensor)};
     mine->dtype = *dtype;
 }
 

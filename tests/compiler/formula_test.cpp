@@ -100,6 +100,58 @@ TEST_CASE("the columns of a spec that a program changes are whole runs") {
     CHECK(validate(spec).message() == "spec: cols=10: must be a multiple of the 4 columns of a run of g");
 }
 
+TEST_CASE("the columns of a spec that a program changes have partners and neighbours") {
+    const auto change = [](const char* value, int64_t cols) {
+        Spec spec = *parse_spec(fmt::format("norm f(x[M,N], g?[N/R]) -> y[M,N] {{ y = {} }} cols=12 R=3 g=f32", value));
+        spec.cols = cols;
+        return validate(spec).message();
+    };
+    CHECK(change("partner(x) + x * g", 6) == "");
+    CHECK(change("partner(x) + x * g", 15) ==
+          "spec: cols=15: partner(), the element half a row away, needs an even number");
+    CHECK(change("neighbour(x) + x * g", 15) ==
+          "spec: cols=15: neighbour(), the other element of a pair, needs an even number");
+    CHECK(change("neighbour(x) + partner(x) * g", 18) ==
+          "spec: cols=18: neighbour() beside partner() needs a multiple of 4");
+    Spec spec = *parse_spec("norm f(x[M,N], g[N/4]) -> y[M,N] { y = partner(x) * g } pass=forward cols=16");
+    spec.cols = 12;
+    CHECK(validate(spec).message().find("spec: formula: g: a run of 4 columns lies in both halves of a row of 12") ==
+          0);
+}
+
+TEST_CASE("what a formula's text says is not changed in its spec") {
+    const Spec good = *parse_spec("norm f(x[M,N]) -> y[M,N] { y = x * rsqrt(row_mean(x * x) + eps) } cols=12 eps=0.5");
+    const auto refused = [&](auto change) {
+        Spec spec = good;
+        change(spec);
+        return validate(spec).message();
+    };
+    CHECK(refused([](Spec&) {}) == "");
+    CHECK(refused([](Spec& s) { s.pass = Pass::forward; }) ==
+          "spec: pass=forward: the formula was read for the other pass; it is read from a text only");
+    const std::string in_text =
+        "spec: norm, source, stats, rounding, eps and gamma_offset are for layernorm and rmsnorm; a formula has them "
+        "in "
+        "its text";
+    CHECK(refused([](Spec& s) { s.eps = 0.25; }) == in_text);
+    CHECK(refused([](Spec& s) { s.gamma_offset = 1; }) == in_text);
+    CHECK(refused([](Spec& s) { s.norm = Norm::rmsnorm; }) == in_text);
+    CHECK(refused([](Spec& s) { s.stats = Stats::recompute; }) == in_text);
+}
+
+TEST_CASE("tensors that a program changes are those of the formula") {
+    Spec spec = *parse_spec("norm f(x[M,N]) -> y[M,N] { y = x * 2 } pass=forward cols=12 rows=3");
+    spec.set(Tensor::dgamma, DType::f32);
+    CHECK(validate(spec).message() == "spec: dgamma=f32: the formula has no such tensor");
+    spec.set(Tensor::dgamma, std::nullopt);
+    for (const int64_t run : {24, 0}) {
+        for (const Tensor tensor : all_tensors) {
+            if (spec.has(tensor)) spec.tensors[tensor]->axes.run = run;
+        }
+        CHECK(validate(spec).message() == "spec: x=f32: its axes are not those that the formula declares");
+    }
+}
+
 TEST_CASE("a run of missing inputs needs no number") {
     const std::string text = "norm f(x[M,N], g?[N/R], b?[N/R]) -> y[M,N] { y = x * g + b } pass=forward cols=12";
     const auto spec = parse_spec(text + " g=none");

@@ -344,6 +344,9 @@ TEST_CASE("a spec filled by hand is checked") {
     good = *parse_spec("layernorm cols=8 out=dx");
     CHECK(refused([](Spec& s) { s.cols = 0; }) == "spec: cols=0: must be at least 1");
     CHECK(refused([](Spec& s) { s.rows = -1; }) == "spec: rows=-1: must be at least 0");
+    good = *parse_spec("layernorm slices=2 cols=8 out=dx per_slice=gamma");
+    CHECK(refused([](Spec& s) { s.tensors[Tensor::gamma]->axes.run = 0; }) ==
+          "spec: per_slice=gamma: only gamma and beta, with their gradients, have a row per slice");
 }
 
 TEST_CASE("the traffic floor counts each tensor once, and outputs that are added to twice") {

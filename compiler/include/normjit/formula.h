@@ -22,6 +22,7 @@ struct Formula {
     std::string source;  ///< the beginning of a spec's text: the name of a norm in the library, or the whole formula
     std::string name;    ///< the norm's
     std::string text;    ///< the formula
+    Pass pass = Pass::backward;  ///< the tensors are those of this pass
 
     /// A tensor of the problem: one that the formula declares and the layer has, a gradient, or a saved value of the
     /// forward pass.

@@ -47,7 +47,7 @@ struct TensorSpec {
 
 struct Spec {
     Norm norm = Norm::layernorm;
-    FormulaPointer formula;  ///< instead of a norm; parse_spec() makes it
+    FormulaPointer formula;  ///< instead of a norm; parse_spec() makes it. Its pass and numbers are those of the text
     Pass pass = Pass::backward;
     std::optional<int64_t> rows;        ///< M; not set: any M, given at launch
     std::optional<int64_t> slices = 1;  ///< S; not set: any S
