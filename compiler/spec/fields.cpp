@@ -26,6 +26,8 @@ Status read_sizes(const text::Fields& fields, Spec& spec) {
     if (!fields.find("cols")) return invalid_argument("spec: cols is missing: the number of columns, at least 1");
     NORMJIT_RETURN_IF_ERROR(fields.read("cols", spec.cols, 1, max_cols));
     int64_t rows = 0, slices = 1;
+    if (fields.find("rows") == any_number)
+        return fields.error("rows", "must be a whole number; without the key, M is given at launch");
     NORMJIT_RETURN_IF_ERROR(fields.read("rows", rows, 0, INT64_MAX));
     if (fields.find("rows")) spec.rows = rows;
     spec.slices.reset();

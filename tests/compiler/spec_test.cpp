@@ -246,6 +246,7 @@ TEST_CASE("errors name the key, the value and what is allowed") {
         {"layernorm cols=-3", "spec: cols=-3: must be at least 1"},
         {"layernorm cols=2147483648", "spec: cols=2147483648: must be at most 2147483647"},
         {"layernorm cols=8 rows=-1", "spec: rows=-1: must be at least 0"},
+        {"layernorm cols=8 rows=any", "spec: rows=any: must be a whole number; without the key, M is given at launch"},
         {"layernorm cols=8 rows=99999999999999999",
          "spec: rows=99999999999999999: must be at most 88686269585142074 with cols=8"},
         {"layernorm cols=8 x=fp8", "spec: x=fp8: allowed: f32 bf16 f16 f64"},
