@@ -38,8 +38,8 @@ Status read_enum(const char* field, int number, const Enum (&all)[count], Enum& 
     return {};
 }
 
-Status read_flag(const char* field, uint32_t number, bool& value) {
-    if (number > 1) return invalid_argument(fmt::format("{}: {}; must be 0 or 1", field, number));
+Status read_flag(const char* field, int64_t number, bool& value) {
+    if (number < 0 || number > 1) return invalid_argument(fmt::format("{}: {}; must be 0 or 1", field, number));
     value = number == 1;
     return {};
 }
@@ -174,10 +174,13 @@ Expected<EngineOptions> to_cpp(const normjit_engine_options& from) {
     if (from.cache_bytes > 0) options.cache.bytes = from.cache_bytes;
     if (from.most_kernels != 0) options.most_kernels = from.most_kernels;
     if (from.most_kernel_bytes != 0) options.most_kernel_bytes = from.most_kernel_bytes;
-    if (from.cache_trust_others != 0) options.cache.trust_others = true;
+    bool trusts_others = false, has_no_records = false;
+    NORMJIT_RETURN_IF_ERROR(read_flag("engine options: cache_trust_others", from.cache_trust_others, trusts_others));
+    if (trusts_others) options.cache.trust_others = true;
     NORMJIT_TRY(options.cache.packs, read_files("packs", from.packs, from.pack_count));
     NORMJIT_TRY(options.record_files, read_files("record_files", from.record_files, from.record_file_count));
-    options.shipped_records = from.no_shipped_records == 0;
+    NORMJIT_RETURN_IF_ERROR(read_flag("engine options: no_shipped_records", from.no_shipped_records, has_no_records));
+    options.shipped_records = !has_no_records;
     NORMJIT_RETURN_IF_ERROR(read_enum("engine options: tune", from.tune, all_tune_policies, options.tune));
     if (from.tune_seconds != 0) options.tune_seconds = from.tune_seconds;  // Engine::create() checks it
     return options;

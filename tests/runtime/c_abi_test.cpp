@@ -170,6 +170,19 @@ TEST_CASE("c: a missing list of files comes from the environment, an empty one i
     }
 }
 
+TEST_CASE("c: flags of an engine are 0 or 1") {
+    const auto message = [](int32_t normjit_engine_options::* flag, int32_t value) {
+        normjit_engine_options options{};
+        options.*flag = value;
+        return normjit::c_abi::to_cpp(options).status().message();
+    };
+    CHECK(message(&normjit_engine_options::cache_trust_others, 1) == "");
+    CHECK(message(&normjit_engine_options::cache_trust_others, 2) ==
+          "engine options: cache_trust_others: 2; must be 0 or 1");
+    CHECK(message(&normjit_engine_options::no_shipped_records, -1) ==
+          "engine options: no_shipped_records: -1; must be 0 or 1");
+}
+
 TEST_CASE("c: anything that a callback throws becomes a status") {
     const auto throw_number = [](void*, int64_t, void*) -> void* { throw 42; };
     normjit_engine_options options{};
