@@ -35,6 +35,9 @@ class Device;
 /// Thread safe; copies share one engine. Kernels keep alive the parts of it that they need. A thread that is cancelled
 /// (pthread_cancel) during a call ends only after the call.
 ///
+/// Destroying the last copy waits for the task that is being done in the background, which may open a library. It must
+/// not happen inside dlopen() or dlclose(), in a static object of a library: these hold the loader's lock.
+///
 /// fork(): a child may go on using an engine and its kernels; the engine's own threads are started again. fork() waits
 /// while other threads create an engine, prepare, compile or tune. It waits for the current task of background work
 /// only; the child makes queued kernels when they are requested again. A fork() inside a callback of these functions
