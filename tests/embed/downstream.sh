@@ -28,6 +28,11 @@ mv prefix moved # nothing may remember the old place
 prefix=$work/moved
 (cd moved && find . -type f -o -type l | sort)
 
+echo "== the pages that headers name are there"
+for page in $(grep -rhoE '[A-Z]+\.md' "$prefix/include" | sort -u); do
+    [ -n "$(find "$prefix" -name "$page")" ] || { echo "no $page"; exit 1; }
+done
+
 echo "== only the C interface leaves the shared library"
 library=$(find "$prefix" -name libnormjit.so)
 other=$(nm -D --defined-only "$library" | awk '{print $3}' | grep -v '^normjit_' || true)

@@ -11,6 +11,10 @@ if(TARGET normjit_llvm)
 endif()
 install(DIRECTORY compiler/include/normjit runtime/include/normjit DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
   FILES_MATCHING PATTERN *.h PATTERN *.def)
+# The pages that the headers name.
+install(FILES README.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(FILES compiler/FORMULAS.md compiler/SPEC.md DESTINATION ${CMAKE_INSTALL_DOCDIR}/compiler)
+install(FILES runtime/PROMISES.md runtime/README.md DESTINATION ${CMAKE_INSTALL_DOCDIR}/runtime)
 if(TARGET normjit)
   file(RELATIVE_PATH libraries ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR})
   set_target_properties(normjit PROPERTIES INSTALL_RPATH $ORIGIN/${libraries})
