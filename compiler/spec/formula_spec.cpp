@@ -5,6 +5,7 @@
 #include "spec/formula.h"
 #include "spec/formula_defaults.h"
 #include "spec/formula_source.h"
+#include "spec/rules.h"
 #include "support/default_settings.h"
 #include "support/try.h"
 
@@ -35,7 +36,7 @@ class FormulaReader {
         NORMJIT_RETURN_IF_ERROR(drop_unread());
         if (!source_.is_in_library) formula_.text = source_.as_written;
         spec_.formula = std::make_shared<const Formula>(formula_);
-        NORMJIT_RETURN_IF_ERROR(validate(spec_));
+        NORMJIT_RETURN_IF_ERROR(check_formula_spec(spec_));
         return std::move(spec_);
     }
 

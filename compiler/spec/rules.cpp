@@ -9,6 +9,8 @@
 #include "support/default_settings.h"
 #include "support/try.h"
 
+#include "normjit/kernel_spec.h"
+
 #include <cfloat>
 #include <cmath>
 #include <tuple>
@@ -260,6 +262,22 @@ Status check_formula(const Spec& spec) {
     return function_of(spec).status();
 }
 
+/// True for the spec of a kernel that sees rows in halves. It has no text.
+bool is_of_kernel(const Spec& spec) { return &whole_spec(spec) != &spec; }
+
+/// Refuses a spec whose text means other tensors, as a number of slices from 2 on gives tensors of [S,N] a row for each.
+/// The key of a cached kernel has the text.
+Status check_text(const Spec& spec) {
+    const std::string text = to_text(spec);
+    NORMJIT_TRY(const Spec meant, parse_formula_spec(text));
+    for (const Tensor tensor : all_tensors) {
+        if (meant.tensors[tensor] == spec.tensors[tensor]) continue;
+        const std::string_view its = spec.name(tensor).empty() ? meant.name(tensor) : spec.name(tensor);
+        return invalid_argument(fmt::format("spec: {}: is not that of '{}'; parse this text", its, text));
+    }
+    return {};
+}
+
 /// Refuses settings without effect. Equal problems then are equal specs, and share one cache key.
 Status check_canonical(const Spec& spec) {
     for (const Tensor tensor : all_tensors) {
@@ -274,6 +292,12 @@ Status check_canonical(const Spec& spec) {
 }
 
 }  // namespace
+
+Status check_formula_spec(const Spec& spec) {
+    NORMJIT_RETURN_IF_ERROR(check_declared(spec));
+    NORMJIT_RETURN_IF_ERROR(check_sizes(spec));
+    return check_formula(spec);
+}
 
 bool Said::names(std::string_view key) const {
     if (text != nullptr) return text->find(key).has_value();
@@ -301,9 +325,8 @@ Status check_rules(const Said& said) {
 Status validate(const Spec& spec) {
     if (spec.formula) {
         const DefaultSettings settings;
-        NORMJIT_RETURN_IF_ERROR(check_declared(spec));
-        NORMJIT_RETURN_IF_ERROR(check_sizes(spec));
-        return check_formula(spec);
+        NORMJIT_RETURN_IF_ERROR(check_formula_spec(spec));
+        return is_of_kernel(spec) ? Status() : check_text(spec);
     }
     NORMJIT_RETURN_IF_ERROR(check_rules({spec}));
     NORMJIT_RETURN_IF_ERROR(check_tensors(spec));

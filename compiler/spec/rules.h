@@ -37,4 +37,7 @@ struct Said {
 /// Checks the rules that texts and structs share. Unlike a struct, a text may describe inputs that no output reads.
 Status check_rules(const Said& said);
 
+/// validate() for a spec with a formula, whatever its text means.
+Status check_formula_spec(const Spec& spec);
+
 }  // namespace normjit

@@ -139,6 +139,19 @@ TEST_CASE("what a formula's text says is not changed in its spec") {
     CHECK(refused([](Spec& s) { s.stats = Stats::recompute; }) == in_text);
 }
 
+TEST_CASE("a spec that a program changes is the one of its text") {
+    Spec spec = *parse_spec("groupnorm cols=8 R=4 gamma=f32");
+    spec.rows = 3;
+    spec.set(*spec.find("gamma"), DType::bf16);
+    CHECK(validate(spec).ok());
+    spec.slices = 2;  // gamma has an element for each run, in a text with slices a row of them for each slice
+    CHECK(validate(spec).message() ==
+          "spec: gamma: is not that of 'groupnorm slices=2 rows=3 cols=8 gamma=bf16 dgamma=f32 R=4'; parse this text");
+    spec = *parse_spec("gated_rmsnorm cols=8 gamma=f32");
+    spec.set(*spec.find("z"), std::nullopt);
+    CHECK(validate(spec).message() == "spec: z: is not that of 'gated_rmsnorm cols=8 gamma=f32'; parse this text");
+}
+
 TEST_CASE("tensors that a program changes are those of the formula") {
     Spec spec = *parse_spec("norm f(x[M,N]) -> y[M,N] { y = x * 2 } pass=forward cols=12 rows=3");
     spec.set(Tensor::dgamma, DType::f32);
