@@ -113,6 +113,12 @@ if command -v pkg-config > /dev/null; then
         ./$program || code=$?
         [ $code = 0 ] || [ $code = 3 ]
     done
+    echo "== a program whose standard classes have another layout does not link"
+    # shellcheck disable=SC2046
+    if "$CXX" -std=c++20 -D_GLIBCXX_DEBUG "$source/tests/embed/example.cpp" $(pkg-config --cflags --libs normjit-static) -o by_hand 2> log; then
+        exit 1
+    fi
+    grep -qF same_layout log
     # shellcheck disable=SC2046
     if [ -n "$llvm" ] && "$CC" -static "$source/tests/embed/example.c" $(pkg-config --cflags --libs normjit-static) -o by_hand 2> log; then
         echo "== a program that is linked with -static, which cannot open LLVM's library"

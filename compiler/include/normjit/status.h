@@ -6,8 +6,14 @@
 #include <string>
 #include <utility>
 #include <variant>
+#include <vector>
 
 namespace normjit {
+
+/// The library has this function for its own layout of standard classes. A program with another one, as by
+/// _GLIBCXX_DEBUG, does not link.
+void same_layout(std::index_sequence<sizeof(std::string), sizeof(std::vector<int>)>);
+[[gnu::used]] static constexpr auto* needs_same_layout = same_layout;
 
 enum class Code {
     ok,
