@@ -6,6 +6,8 @@
 #include "schedule/points.h"
 #include "support/divide.h"
 
+#include "normjit/kernel_spec.h"
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -126,9 +128,16 @@ class Scaling {
         return {.row_groups = row_groups(near, s), .device = s};
     }
 
+    /// True for a point of this problem, or of one that differs in nothing that the schedule depends on.
     bool is_of_this_problem(const Near& near) const {
-        const Spec& there = near.point().spec;
-        return near.distance == 0 && there.cols == spec_.cols && there.all_rows() == spec_.all_rows();
+        return near.distance == 0 && near.features().cols == features_.cols &&
+               near.point().spec.all_rows() == spec_.all_rows();
+    }
+
+    /// The point's cost before schedules are compared. This problem's own point comes first, then those like it.
+    double cost(const Near& near) const {
+        if (!is_of_this_problem(near)) return near.distance;
+        return near.point().spec == whole_spec(spec_) ? -2 : -1;
     }
 
   private:
@@ -197,7 +206,7 @@ std::vector<CudaFromPoint> find_in_points(const PointSet& points, const CudaFit&
         const bool is_own = scaled.is_of_this_problem(each);
         Schedule schedule = is_own ? each.point().schedule : scaled(each);
         auto& s = std::get<CudaSchedule>(schedule.device);
-        double cost = is_own ? -1 : each.distance;  // before others at distance 0
+        double cost = scaled.cost(each);
         if (s.form == CudaForm::rows) {
             cost += idle_weight *
                     std::max(idle_lanes(spec.cols, s) - idle_lanes(each.features().cols, each.schedule()), 0.0);
