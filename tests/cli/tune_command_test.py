@@ -121,6 +121,11 @@ class Tune(Case):
         self.refused(2, f"shapes.txt: {lost}", "tune", shapes, "-o", records, "--json", shapes)
         self.refused(2, f"r.jsonl: {lost}", "tune", shapes, "-o", records, "--json", records)
         self.refused(2, f"shapes.txt: {lost}", "bench", shapes, "--json", shapes)
+        new = self.folder / "new.jsonl"
+        for name in [new, f"{self.folder}/../{self.folder.name}/new.jsonl"]:
+            result = normjit("tune", shapes, "-o", new, "--json", name)
+            self.assertEqual((result.returncode, result.stderr), (2, f"error: {name}: {lost}\n"))
+        self.assertFalse(new.exists())
         os.link(shapes, self.folder / "other.txt")
         self.refused(2, f"other.txt: {lost}", "bench", shapes, "--json", self.folder / "other.txt")
         self.assertEqual(pathlib.Path(shapes).read_bytes(), b"layernorm rows=3 cols=64\n")

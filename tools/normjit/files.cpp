@@ -20,10 +20,24 @@ Expected<std::string> read_text_file(const std::string& path) {
     return read_file(path, limit);
 }
 
+namespace {
+
+/// True for two names of one file, which need not exist yet; not for devices and pipes, which lose nothing.
+bool are_one_file(const std::string& path, const std::string& other) {
+    std::error_code error;
+    const bool exists = std::filesystem::exists(path, error);
+    if (exists && !std::filesystem::is_regular_file(path, error)) return false;
+    if (exists && std::filesystem::equivalent(path, other, error)) return true;
+    const auto name = std::filesystem::weakly_canonical(std::filesystem::absolute(path, error), error);
+    return !error && name == std::filesystem::weakly_canonical(std::filesystem::absolute(other, error), error) &&
+           !error;
+}
+
+}  // namespace
+
 Status check_writable(const std::string& path, const std::vector<std::string>& others) {
     for (const std::string& other : others) {
-        std::error_code error;
-        if (std::filesystem::is_regular_file(path, error) && std::filesystem::equivalent(path, other, error))
+        if (are_one_file(path, other))
             return invalid_argument(fmt::format("{}: is already used by this command, and would be lost", path));
     }
     std::error_code error;
