@@ -4,6 +4,7 @@
     compile_command_test.py PROGRAM [unittest's arguments]
 """
 import json
+import pathlib
 import os
 import shutil
 
@@ -81,6 +82,13 @@ class Compile(Case):
         result = normjit("compile", self.SPEC, "--emit", "soup")
         self.assertEqual(result.returncode, 2)
         self.assertRegex(result.stderr, r"^error: --emit soup: allowed for --target host: list ir .* artifact\n$")
+
+    def test_the_formula_is_not_replaced(self):
+        text = b"norm twice(x[M,N]) -> y[M,N]\n    y = x + x\n"
+        path = self.file(text, "twice.norm")
+        self.refused(2, "twice.norm: is already used by this command, and would be lost",
+                     "compile", path, "cols=8", "-o", path)
+        self.assertEqual(pathlib.Path(path).read_bytes(), text)
 
     def test_summary(self):
         facts = json.loads(self.done("compile", self.SPEC, *self.TARGET, "--json"))

@@ -158,6 +158,12 @@ class Run(Case):
         self.refused(2, "t.safetensors: is already used by this command, and would be lost",
                      "run", "--input", path, "--output", path)
 
+    def test_the_artifact_is_not_replaced(self):
+        artifact = self.folder / "k.artifact"
+        self.done("compile", "layernorm rows=2 cols=2", "--emit", "artifact", "-o", artifact)
+        self.refused(2, "k.artifact: is already used by this command, and would be lost", "run", "--input",
+                     self.file(tensor_file(small_problem())), "--artifact", artifact, "--output", artifact)
+
     def test_an_artifact_runs_instead_of_the_compiler(self):
         artifact = self.folder / "k.artifact"
         self.done("compile", "rmsnorm cols=40", "--schedule", "cpu row_block=3", "--emit", "artifact", "-o", artifact)
