@@ -132,7 +132,14 @@ class BadFile(Case):
         self.refused_with('tensor "x": has x=f32, not bf16', {}, "x=bf16")
         self.refused_with('tensor "x": has rows=2, not 5', {}, "rows=5")
         self.refused_with("spec: dgamma=q4: allowed: f32 bf16 f16 f64", {}, "dgamma=q4")
-        self.refused_with(f"spec: norm 'colour': allowed: {' '.join(NORMS)}", {}, "colour")
+        allowed = ("allowed with --input: layernorm rmsnorm; formulas take tensors from programs only, in Python with "
+                   "normjit.formula()")
+        self.refused_with(f"spec: norm 'colour': {allowed}", {}, "colour")
+        self.refused_with(f"spec: norm 'layernrom': {allowed}; did you mean 'layernorm'?", {}, "norm=layernrom")
+        text = "norm twice(x[M,N]) -> y[M,N] { y = x + x }"
+        self.refused_file(f"spec: norm '{text}': {allowed}", tensor_file(small_problem()), text)
+        self.refused_with(f"metadata \"spec\": norm '{text}': {allowed}", {}, metadata={"spec": text})
+        self.refused_with(f"spec: norm 'softmax': {allowed}", {}, metadata={"spec": "softmax"})
         twice = tensor_file(small_problem())
         self.refused_file("spec: 'colour' is not of the form key=value", twice, "rmsnorm", "colour")
         self.refused_file("spec: eps=2: eps was given before as 1", twice, "eps=1", "eps=2")

@@ -90,8 +90,19 @@ Status derive_accumulated(SpecFields& fields, const SafetensorsFile& file, const
     return {};
 }
 
+/// Refuses what is no norm of files. Returns "<subject>: norm 'softmax': allowed with --input: ...".
+Status check_norm(std::string_view subject, std::string_view norm) {
+    constexpr std::string_view norms[] = {"layernorm", "rmsnorm"};
+    if (std::ranges::find(norms, norm) != std::end(norms)) return {};
+    return invalid_argument(
+        fmt::format("{}: norm '{}': allowed with --input: {}; formulas take tensors from programs only, in Python with "
+                    "normjit.formula(){}",
+                    subject, text::shown(norm), text::join(norms), text::did_you_mean(norm, norms)));
+}
+
 /// Adds the keys of a text, "norm=rmsnorm eps=1e-6" or "rmsnorm eps=1e-6", replacing existing ones.
 Status add_text(SpecFields& fields, std::string_view subject, std::string_view text) {
+    if (text::first_word(text) == "norm") return check_norm(subject, text);
     NORMJIT_TRY(const auto said, text::Fields::parse_part(subject, text));
     if (!said.head().empty() && said.find("norm")) return said.error("norm", "the norm is given twice");
     if (!said.head().empty()) set(fields, "norm", std::string(said.head()));
@@ -123,7 +134,7 @@ std::string text_of(const SpecFields& fields) {
 }
 
 Status derive_norm(SpecFields& fields, const SafetensorsFile& file, const FileProblem& in_file) {
-    if (find(fields, "norm")) return {};
+    if (const auto given = find(fields, "norm")) return check_norm(file.path() + ": spec", *given);
     if (!in_file.find("mean")) {
         return invalid_argument(
             fmt::format("{}: {}no mean tensor says that this is a layernorm: add norm=layernorm or norm=rmsnorm",

@@ -27,7 +27,7 @@ and dbeta, or those that out= names. With pass=forward the inputs are x and opti
 (like x), and the output is y, or those that out= names. Prefixes allow several problems: block0.ln1.x, block0.ln1.dy, ...
 Outputs are compared with tensors named expected.dx or block0.ln1.expected.dx. key=value words of a spec take precedence
 over the file's metadata ("spec" or "block0.ln1.spec"), which says what the tensors do not: the norm if there is no mean,
-eps, gamma_offset.
+eps, gamma_offset. The norm is layernorm or rmsnorm; formulas run on made data here, on tensors from Python.
 
 Examples:
   normjit run --input step.safetensors --output gradients.safetensors norm=rmsnorm
