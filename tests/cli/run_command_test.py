@@ -128,6 +128,12 @@ class Run(Case):
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertIn('tensor "expected.dz" is not used: it is no output\'s', result.stderr)
 
+    def test_an_expected_tensor_that_is_not_compared_is_noticed(self):
+        tensors = small_problem() | {"expected.dbeta": ("F32", [2], f32(7, 7))}
+        result = normjit("run", "--input", self.file(tensor_file(tensors)), "out=dx", "--check")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn('tensor "expected.dbeta" is not used: dbeta is not computed', result.stderr)
+
     def test_a_framework_that_differs_fails_the_check(self):
         tensors = small_problem() | {"expected.dbeta": ("F32", [2], f32(1, 2.5))}
         result = normjit("run", "--input", self.file(tensor_file(tensors)))

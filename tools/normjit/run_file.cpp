@@ -38,6 +38,12 @@ void note_unused(const SafetensorsFile& file, const FileJob& job) {
                      stored == source_tensor(job.in_file, job.spec.source);
         if (!known) print_note(fmt::format("{}: tensor \"{}\" is not used", file.path(), stored->name));
     }
+    for (Tensor tensor : all_tensors) {
+        const StoredTensor* stored = job.in_file.expected[tensor];
+        if (stored == nullptr || job.spec.writes(tensor)) continue;
+        print_note(
+            fmt::format("{}: tensor \"{}\" is not used: {} is not computed", file.path(), stored->name, name(tensor)));
+    }
     for (const StoredTensor* stored : job.in_file.strangers)
         print_note(fmt::format("{}: tensor \"{}\" is not used: it is no output's", file.path(), stored->name));
 }
