@@ -18,7 +18,8 @@ namespace normjit::cli {
 Expected<std::string> read_text_file(const std::string& path);
 
 /// Checks, before long work, that OutputFile::create() would succeed, and leaves nothing behind. Refuses any of
-/// `others`, the files that the same command reads or writes, under whatever name, whether they exist yet or not.
+/// `others`, the files that the same command reads or writes, under whatever name, whether they exist yet or not. A link
+/// to a file that does not exist yet counts as none of them.
 Status check_writable(const std::string& path, const std::vector<std::string>& others = {});
 
 /// Checks that lines may be added to a file and read again.
