@@ -181,6 +181,21 @@ class Run(Case):
             self.assertIn(": is for 'rmsnorm cols=40'", result.stderr)
             self.assertIn(f", not for '{spec}", result.stderr)
 
+    def test_an_artifact_for_any_slices(self):
+        artifact = self.folder / "k.artifact"
+        self.done("compile", "rmsnorm slices=any cols=2 per_slice=gamma stats=recompute", "--emit", "artifact", "-o",
+                  artifact)
+        made = "rmsnorm slices=3 rows=5 cols=2 per_slice=gamma stats=recompute"
+        self.done("run", made, "--artifact", artifact, "--check")
+        x, gamma = ("F32", [2, 1, 2], f32(1, 3, -1, 1)), ("F32", [2, 2], f32(1, 2, 3, 4))
+        path = self.file(tensor_file({"x": x, "dy": x, "gamma": gamma}))
+        outputs = []
+        for words in [["--artifact", artifact], []]:
+            output = self.folder / "g.safetensors"
+            self.done("run", "--input", path, "norm=rmsnorm", "--check", "--output", output, *words)
+            outputs.append(read_tensors(output)[0])
+        self.assertEqual(outputs[0], outputs[1])
+
     def test_made_data(self):
         for text in [
             "layernorm rows=33 cols=257 x=bf16 gamma=f32",

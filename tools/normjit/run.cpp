@@ -145,6 +145,7 @@ Expected<Kernel> load_artifact(const Engine& engine, const Spec& spec, const std
     if (!artifact.ok()) return Status(artifact.status().code(), path + ": " + artifact.status().message());
     Spec taken = spec;
     if (!artifact->spec.rows) taken.rows.reset();
+    if (!artifact->spec.slices) taken.slices.reset();
     if (taken != artifact->spec) {
         return invalid_argument(fmt::format("{}: is for '{}', not for '{}'", path, normjit::to_text(artifact->spec),
                                             normjit::to_text(spec)));
