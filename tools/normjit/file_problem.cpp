@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "file_problem.h"
 
+#include "file_formula.h"
+#include "file_shapes.h"
+#include "spec/formula.h"
+#include "spec/formula_source.h"
 #include "support/text.h"
 #include "support/try.h"
 
@@ -32,38 +36,6 @@ std::optional<std::string> expected_of(const std::string& name) {
     return parent;
 }
 
-int64_t count(const std::vector<int64_t>& shape) {
-    int64_t elements = 1;  // the reader has bounded the product
-    for (int64_t size : shape) elements *= size;
-    return elements;
-}
-
-/// The keys of a spec before it is made: those of the file's metadata and the command line, then those of the tensors.
-using SpecFields = std::map<std::string, std::string, std::less<>>;
-
-std::optional<std::string> find(const SpecFields& fields, std::string_view key) {
-    const auto found = fields.find(key);
-    return found == fields.end() ? std::nullopt : std::optional(found->second);
-}
-
-void set(SpecFields& fields, std::string_view key, std::string value) {
-    fields.insert_or_assign(std::string(key), std::move(value));
-}
-
-/// Sets `key` to the value that a tensor implies; fails if the user gave another value.
-Status derive(SpecFields& fields, const SafetensorsFile& file, const StoredTensor& tensor, std::string_view key,
-              const std::string& value) {
-    const auto given = find(fields, key);
-    if (given && *given != value) return file.error(tensor.name, fmt::format("has {}={}, not {}", key, value, *given));
-    set(fields, key, value);
-    return {};
-}
-
-Status derive_type(SpecFields& fields, const SafetensorsFile& file, const StoredTensor& tensor, std::string_view key) {
-    NORMJIT_TRY(DType type, file.type_of(tensor));
-    return derive(fields, file, tensor, key, std::string(name(type)));
-}
-
 /// Sets the type of an optional input if the file has it, unless the user gave it as none.
 Status derive_optional(SpecFields& fields, const SafetensorsFile& file, const FileProblem& in_file,
                        std::string_view key) {
@@ -90,22 +62,19 @@ Status derive_accumulated(SpecFields& fields, const SafetensorsFile& file, const
     return {};
 }
 
-/// Refuses what is no norm of files. Returns "<subject>: norm 'softmax': allowed with --input: ...".
-Status check_norm(std::string_view subject, std::string_view norm) {
-    constexpr std::string_view norms[] = {"layernorm", "rmsnorm"};
-    if (std::ranges::find(norms, norm) != std::end(norms)) return {};
-    return invalid_argument(
-        fmt::format("{}: norm '{}': allowed with --input: {}; formulas take tensors from programs only, in Python with "
-                    "normjit.formula(){}",
-                    subject, text::shown(norm), text::join(norms), text::did_you_mean(norm, norms)));
-}
-
-/// Adds the keys of a text, "norm=rmsnorm eps=1e-6" or "rmsnorm eps=1e-6", replacing existing ones.
+/// Adds the norm and the keys of a text, "norm=rmsnorm eps=1e-6", "rmsnorm eps=1e-6" or a formula and keys, replacing
+/// existing ones.
 Status add_text(SpecFields& fields, std::string_view subject, std::string_view text) {
-    if (text::first_word(text) == "norm") return check_norm(subject, text);
+    std::string norm;
+    if (begins_with_formula(text)) {
+        NORMJIT_TRY(const FormulaSource source, read_source(text));
+        norm = source.as_written;
+        text = source.rest;
+    }
     NORMJIT_TRY(const auto said, text::Fields::parse_part(subject, text));
-    if (!said.head().empty() && said.find("norm")) return said.error("norm", "the norm is given twice");
-    if (!said.head().empty()) set(fields, "norm", std::string(said.head()));
+    if (norm.empty()) norm = said.head();
+    if (!norm.empty() && said.find("norm")) return said.error("norm", "the norm is given twice");
+    if (!norm.empty()) set(fields, "norm", norm);
     for (const auto& [key, value] : said.all()) set(fields, key, std::string(value));
     return {};
 }
@@ -122,8 +91,6 @@ Expected<SpecFields> said_fields(const SafetensorsFile& file, const FileProblem&
     return fields;
 }
 
-bool is_forward(const SpecFields& fields) { return find(fields, "pass") == name(Pass::forward); }
-
 /// Returns a text for parse_spec(): the norm, then the keys.
 std::string text_of(const SpecFields& fields) {
     std::string text = *find(fields, "norm");
@@ -134,7 +101,7 @@ std::string text_of(const SpecFields& fields) {
 }
 
 Status derive_norm(SpecFields& fields, const SafetensorsFile& file, const FileProblem& in_file) {
-    if (const auto given = find(fields, "norm")) return check_norm(file.path() + ": spec", *given);
+    if (find(fields, "norm")) return {};
     if (!in_file.find("mean")) {
         return invalid_argument(
             fmt::format("{}: {}no mean tensor says that this is a layernorm: add norm=layernorm or norm=rmsnorm",
@@ -200,19 +167,6 @@ Status derive_slices(SpecFields& fields, const SafetensorsFile& file, const File
     return {};
 }
 
-Status derive_rows(SpecFields& fields, const SafetensorsFile& file, const StoredTensor& x, int64_t cols) {
-    const int64_t all = count(x.shape) / cols;
-    int64_t slices = 1;
-    const std::string text = find(fields, "slices").value_or("1");
-    const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), slices);
-    if (code != std::errc() || *end != '\0' || slices < 1) return {};  // parse_spec() refuses it
-    if (all % slices != 0) {
-        return file.error(x.name, fmt::format("shape {} has {} rows, which slices={} does not divide",
-                                              shape_text(x.shape), all, slices));
-    }
-    return derive(fields, file, x, "rows", std::to_string(all / slices));
-}
-
 Status derive_source(SpecFields& fields, const SafetensorsFile& file, const FileProblem& in_file) {
     if (is_forward(fields) && !find(fields, "source")) set(fields, "source", "x");
     if (!find(fields, "source")) {
@@ -225,46 +179,70 @@ Status derive_source(SpecFields& fields, const SafetensorsFile& file, const File
     if (!x)
         return invalid_argument(
             fmt::format("{}: source={}: there is no tensor \"{}{}\"", file.path(), source, in_file.prefix(), source));
-    if (x->shape.empty())
-        return file.error(x->name, "is a single number; the last dimension must be the normalised one");
-    int64_t cols = x->shape.back();
-    if (cols == 0) return file.error(x->name, fmt::format("shape {} has no columns", shape_text(x->shape)));
-    NORMJIT_RETURN_IF_ERROR(derive(fields, file, *x, "cols", std::to_string(cols)));
+    NORMJIT_RETURN_IF_ERROR(derive_cols(fields, file, *x));
     NORMJIT_RETURN_IF_ERROR(derive_slices(fields, file, in_file, *x));
-    return derive_rows(fields, file, *x, cols);
+    return derive_rows(fields, file, *x);
 }
 
-/// True for [N], or a row for each slice, in any dimensions: derive_slices() compares those of gamma and beta with x's.
-bool are_columns(const std::vector<int64_t>& shape, const Spec& spec, Tensor tensor) {
-    return !shape.empty() && shape.back() == spec.cols && count(shape) == elements_of(spec, tensor, *spec.batch());
-}
-
-/// Checks the shapes of the inputs that the spec uses.
-Status check_shapes(const SafetensorsFile& file, const FileProblem& in_file, const Spec& spec) {
-    const StoredTensor& x = *source_tensor(in_file, spec.source);
-    for (Tensor tensor : all_tensors) {
-        if (tensor == Tensor::x || !spec.depends_on(tensor)) continue;
-        const StoredTensor* stored = in_file.find(name(tensor));
-        if (!stored)
-            return invalid_argument(
-                fmt::format("{}: there is no tensor \"{}{}\"", file.path(), in_file.prefix(), name(tensor)));
-        const Axes axes = spec.axes(tensor);
-        bool fits = axes.is_matrix() ? stored->shape == x.shape
-                    : axes.is_rows() ? count(stored->shape) == *spec.all_rows()
-                                     : are_columns(stored->shape, spec, tensor);
-        if (fits) continue;
-        std::string allowed =
-            axes.is_matrix() ? fmt::format("must be that of {}, {}", split_name(x.name).second, shape_text(x.shape))
-            : spec.is_per_slice(tensor) ? fmt::format("must be [{}, {}], a row for each slice", *spec.slices, spec.cols)
-            : axes.is_columns()
-                ? fmt::format("must be [{}], the columns of {}", spec.cols, split_name(x.name).second)
-                : fmt::format("must have {} elements, the rows of {}", *spec.all_rows(), split_name(x.name).second);
-        return file.error(stored->name, fmt::format("shape {} {}", shape_text(stored->shape), allowed));
-    }
-    return {};
+/// Sets the keys of LayerNorm or RMSNorm that follow from the tensors.
+Status derive_layer(SpecFields& fields, const SafetensorsFile& file, const FileProblem& in_file) {
+    NORMJIT_RETURN_IF_ERROR(derive_norm(fields, file, in_file));
+    NORMJIT_RETURN_IF_ERROR(derive_source(fields, file, in_file));
+    const std::string source = *find(fields, "source");
+    NORMJIT_RETURN_IF_ERROR(derive_type(fields, file, *in_file.find(source), "x"));
+    const bool forward = is_forward(fields);
+    if (!forward) NORMJIT_RETURN_IF_ERROR(derive_type(fields, file, *in_file.find("dy"), "dy"));
+    NORMJIT_RETURN_IF_ERROR(derive_optional(fields, file, in_file, "gamma"));
+    NORMJIT_RETURN_IF_ERROR(derive_optional(fields, file, in_file, forward ? "residual" : "dresidual"));
+    NORMJIT_RETURN_IF_ERROR(derive_optional(fields, file, in_file, "rowscale"));
+    if (forward || source == "y") NORMJIT_RETURN_IF_ERROR(derive_optional(fields, file, in_file, "beta"));
+    return derive_stats(fields, file, in_file);
 }
 
 }  // namespace
+
+std::optional<std::string> find(const SpecFields& fields, std::string_view key) {
+    const auto found = fields.find(key);
+    return found == fields.end() ? std::nullopt : std::optional(found->second);
+}
+
+void set(SpecFields& fields, std::string_view key, std::string value) {
+    fields.insert_or_assign(std::string(key), std::move(value));
+}
+
+Status derive(SpecFields& fields, const SafetensorsFile& file, const StoredTensor& tensor, std::string_view key,
+              const std::string& value) {
+    const auto given = find(fields, key);
+    if (given && *given != value) return file.error(tensor.name, fmt::format("has {}={}, not {}", key, value, *given));
+    set(fields, key, value);
+    return {};
+}
+
+Status derive_type(SpecFields& fields, const SafetensorsFile& file, const StoredTensor& tensor, std::string_view key) {
+    NORMJIT_TRY(DType type, file.type_of(tensor));
+    return derive(fields, file, tensor, key, std::string(name(type)));
+}
+
+bool is_forward(const SpecFields& fields) { return find(fields, "pass") == name(Pass::forward); }
+
+Status derive_cols(SpecFields& fields, const SafetensorsFile& file, const StoredTensor& x) {
+    if (x.shape.empty()) return file.error(x.name, "is a single number; the last dimension must be the normalised one");
+    if (x.shape.back() == 0) return file.error(x.name, fmt::format("shape {} has no columns", shape_text(x.shape)));
+    return derive(fields, file, x, "cols", std::to_string(x.shape.back()));
+}
+
+Status derive_rows(SpecFields& fields, const SafetensorsFile& file, const StoredTensor& x) {
+    const int64_t all = count(x.shape) / x.shape.back();
+    int64_t slices = 1;
+    const std::string text = find(fields, "slices").value_or("1");
+    const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), slices);
+    if (code != std::errc() || *end != '\0' || slices < 1) return {};  // parse_spec() refuses it
+    if (all % slices != 0) {
+        return file.error(x.name, fmt::format("shape {} has {} rows, which slices={} does not divide",
+                                              shape_text(x.shape), all, slices));
+    }
+    return derive(fields, file, x, "rows", std::to_string(all / slices));
+}
 
 const StoredTensor* FileProblem::find(std::string_view tensor) const {
     for (const auto& [key, stored] : tensors) {
@@ -273,22 +251,20 @@ const StoredTensor* FileProblem::find(std::string_view tensor) const {
     return nullptr;
 }
 
-const StoredTensor* source_tensor(const FileProblem& in_file, Source source) { return in_file.find(name(source)); }
+const StoredTensor* source_tensor(const FileProblem& in_file, const Spec& spec) {
+    return spec.formula ? first_matrix(spec.formula->source, in_file) : in_file.find(name(spec.source));
+}
 
-std::string shape_text(const std::vector<int64_t>& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
+const StoredTensor* stored_of(const FileProblem& in_file, const Spec& spec, Tensor tensor) {
+    const bool is_source = !spec.formula && tensor == Tensor::x;
+    return is_source ? source_tensor(in_file, spec) : in_file.find(spec.name(tensor));
+}
 
-std::vector<int64_t> output_shape(const FileProblem& in_file, const Spec& spec, Tensor output) {
-    std::vector<int64_t> shape = source_tensor(in_file, spec.source)->shape;
-    if (info(output).axes.is_matrix()) return shape;
-    if (info(output).axes.is_scalar()) return {};
-    if (info(output).axes.is_rows()) {
-        shape.pop_back();
-        return shape;
+const StoredTensor* FileProblem::expected_of(std::string_view output) const {
+    for (const auto& [key, stored] : expected) {
+        if (key == output) return stored;
     }
-    const StoredTensor* weight = in_file.find(name(layer_tensor(output)));
-    if (weight != nullptr && are_columns(weight->shape, spec, output)) return weight->shape;
-    if (spec.is_per_slice(output)) return {*spec.slices, spec.cols};
-    return {spec.cols};
+    return nullptr;
 }
 
 Expected<std::vector<FileProblem>> find_problems(const SafetensorsFile& file, const std::string& given) {
@@ -302,22 +278,26 @@ Expected<std::vector<FileProblem>> find_problems(const SafetensorsFile& file, co
     for (const StoredTensor& tensor : file.header().tensors) {
         auto [name, last] = split_name(tensor.name);
         auto parent = expected_of(name);
-        auto output = parse_tensor(last);
-        if (!parent || !found.contains(*parent)) continue;
-        FileProblem& problem = found[*parent];
-        if (output && may_be_written(*output)) {
-            problem.expected[*output] = &tensor;
-        } else {
-            problem.strangers.push_back(&tensor);
-        }
+        if (parent && found.contains(*parent)) found[*parent].expected.emplace_back(last, &tensor);
     }
     std::vector<FileProblem> problems;
+    bool any_formula = false;
     for (auto& [name, candidate] : found) {
         bool source = std::any_of(std::begin(source_names), std::end(source_names),
                                   [&](std::string_view word) { return candidate.find(word); });
         NORMJIT_TRY(const SpecFields said, said_fields(file, candidate, given));
-        const bool is_problem = is_forward(said) ? candidate.find("x") != nullptr : source && candidate.find("dy");
+        bool is_problem = is_forward(said) ? candidate.find("x") != nullptr : source && candidate.find("dy");
+        if (is_formula(said)) {
+            NORMJIT_TRY(is_problem, has_formula_tensors(said, candidate));
+            any_formula = true;
+        }
         if (is_problem) problems.push_back(std::move(candidate));
+    }
+    if (problems.empty() && any_formula) {
+        return invalid_argument(
+            file.path() +
+            ": has no problem of the formula: a problem has the tensors that the formula reads, named so or "
+            "<name>.x, <name>.dy; without pass=forward also the gradient of an output, dy for y");
     }
     if (problems.empty()) {
         return invalid_argument(
@@ -330,18 +310,9 @@ Expected<std::vector<FileProblem>> find_problems(const SafetensorsFile& file, co
 
 Expected<Spec> spec_of(const SafetensorsFile& file, const FileProblem& in_file, const std::string& given) {
     NORMJIT_TRY(SpecFields fields, said_fields(file, in_file, given));
-    NORMJIT_RETURN_IF_ERROR(derive_norm(fields, file, in_file));
-    NORMJIT_RETURN_IF_ERROR(derive_source(fields, file, in_file));
-    const std::string source = *find(fields, "source");
-    NORMJIT_RETURN_IF_ERROR(derive_type(fields, file, *in_file.find(source), "x"));
-    const bool forward = is_forward(fields);
-    if (!forward) NORMJIT_RETURN_IF_ERROR(derive_type(fields, file, *in_file.find("dy"), "dy"));
-    NORMJIT_RETURN_IF_ERROR(derive_optional(fields, file, in_file, "gamma"));
-    NORMJIT_RETURN_IF_ERROR(derive_optional(fields, file, in_file, forward ? "residual" : "dresidual"));
-    NORMJIT_RETURN_IF_ERROR(derive_optional(fields, file, in_file, "rowscale"));
-    if (forward || source == "y") NORMJIT_RETURN_IF_ERROR(derive_optional(fields, file, in_file, "beta"));
+    NORMJIT_RETURN_IF_ERROR(is_formula(fields) ? derive_formula(fields, file, in_file)
+                                               : derive_layer(fields, file, in_file));
     NORMJIT_RETURN_IF_ERROR(derive_accumulated(fields, file, in_file));
-    NORMJIT_RETURN_IF_ERROR(derive_stats(fields, file, in_file));
     auto spec = parse_spec(text_of(fields));
     if (!spec.ok()) {
         return Status(spec.status().code(),
@@ -356,8 +327,7 @@ Status read_inputs(const SafetensorsFile& file, const FileProblem& in_file, cons
     for (Tensor tensor : all_tensors) {
         if (!problem.spec.has(tensor)) continue;
         if (problem.spec.writes(tensor) && !problem.spec.accumulates(tensor)) continue;
-        const StoredTensor* stored =
-            tensor == Tensor::x ? source_tensor(in_file, problem.spec.source) : in_file.find(name(tensor));
+        const StoredTensor* stored = stored_of(in_file, problem.spec, tensor);
         if (!stored || stored->bytes() != problem.tensors[tensor].bytes()) continue;  // has a type, but is not read
         NORMJIT_RETURN_IF_ERROR(file.read(*stored, problem.tensors[tensor].data()));
     }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The problems in a file of tensors. The tensors of a problem have the same name before the last dot: block0.ln1.x,
 // block0.ln1.dy, ... are the problem block0.ln1; plain x, dy, ... are the problem without a name. Every problem has dy
-// and one of x, xhat and y, or only x for a forward pass. block0.ln1.expected.dx is an output to compare with.
+// and one of x, xhat and y, or only x for a forward pass; a problem of a formula has tensors with the names that the
+// formula gives them. block0.ln1.expected.dx is an output to compare with.
 #pragma once
 
 #include "problem.h"
@@ -17,12 +18,12 @@ namespace normjit::cli {
 
 struct FileProblem {
     std::string name;
-    std::vector<std::pair<std::string, const StoredTensor*>> tensors;  ///< the tensors, by the part of the name that
-                                                                       ///< follows the problem's
-    PerTensor<const StoredTensor*> expected;                           ///< null if there is none
-    std::vector<const StoredTensor*> strangers;                        ///< named as expected, of no output
+    std::vector<std::pair<std::string, const StoredTensor*>> tensors;   ///< the tensors, by the part of the name that
+                                                                        ///< follows the problem's
+    std::vector<std::pair<std::string, const StoredTensor*>> expected;  ///< those named <problem>.expected.<output>
 
     const StoredTensor* find(std::string_view tensor) const;
+    const StoredTensor* expected_of(std::string_view output) const;
     /// Returns "" or "block0.ln1.".
     std::string prefix() const { return name.empty() ? "" : name + "."; }
 };
@@ -38,13 +39,9 @@ Expected<Spec> spec_of(const SafetensorsFile& file, const FileProblem& in_file, 
 /// Reads the inputs of the problem's spec. `problem` was allocated for it.
 Status read_inputs(const SafetensorsFile& file, const FileProblem& in_file, const Problem& problem);
 
-/// Returns "[2, 4]".
-std::string shape_text(const std::vector<int64_t>& shape);
-
-/// Returns the shape of an output in a file: dx as x, a statistic as the rows of x, dgamma as gamma.
-std::vector<int64_t> output_shape(const FileProblem& in_file, const Spec& spec, Tensor output);
-
-/// Returns the tensor that holds what the spec calls x.
-const StoredTensor* source_tensor(const FileProblem& in_file, Source source);
+/// Returns the tensor in whose rows the norm is computed: what the spec calls x, or the first matrix of a formula.
+const StoredTensor* source_tensor(const FileProblem& in_file, const Spec& spec);
+/// Returns what the file has for a tensor of the spec; null if it has nothing.
+const StoredTensor* stored_of(const FileProblem& in_file, const Spec& spec, Tensor tensor);
 
 }  // namespace normjit::cli

@@ -27,13 +27,15 @@ and dbeta, or those that out= names. With pass=forward the inputs are x and opti
 (like x), and the output is y, or those that out= names. Prefixes allow several problems: block0.ln1.x, block0.ln1.dy, ...
 Outputs are compared with tensors named expected.dx or block0.ln1.expected.dx. key=value words of a spec take precedence
 over the file's metadata ("spec" or "block0.ln1.spec"), which says what the tensors do not: the norm if there is no mean,
-eps, gamma_offset. The norm is layernorm or rmsnorm; formulas run on made data here, on tensors from Python.
+eps, gamma_offset. Tensors of a formula have the names that it gives them, and dy is the gradient of its output y; what a
+backward pass can save of the forward pass is read if the file has it.
 
 Examples:
   normjit run --input step.safetensors --output gradients.safetensors norm=rmsnorm
   normjit run --input step.safetensors --output gradients.safetensors norm=layernorm dgamma=f32 out=dx,dgamma
   normjit run --input step.safetensors --check --json
   normjit run --input step.safetensors --output layer.safetensors pass=forward norm=layernorm out=y,mean,rstd
+  normjit run --input step.safetensors --output layer.safetensors gated.norm pass=forward
   normjit run "layernorm rows=4096 cols=4096 x=bf16 gamma=f32" --check --threads 1
   normjit run "rmsnorm rows=100 cols=4096" --artifact rmsnorm.artifact --check)";
 

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "command.h"
 #include "console.h"
+#include "file_formula.h"
 #include "file_problem.h"
+#include "file_shapes.h"
 #include "files.h"
 #include "run.h"
+#include "shapes.h"
 #include "support/try.h"
 
 #include <algorithm>
@@ -21,7 +24,7 @@ struct FileJob {
 
 Expected<std::vector<FileJob>> read_jobs(const SafetensorsFile& file, const RunOptions& options) {
     std::vector<FileJob> jobs;
-    const std::string given = join_words(options.words);
+    NORMJIT_TRY(const std::string given, spec_text(options.words));
     NORMJIT_TRY(std::vector<FileProblem> found, find_problems(file, given));
     for (FileProblem& in_file : found) {
         NORMJIT_TRY(Spec spec, spec_of(file, in_file, given));
@@ -30,41 +33,45 @@ Expected<std::vector<FileJob>> read_jobs(const SafetensorsFile& file, const RunO
     return jobs;
 }
 
+/// True for the name of a tensor that problems of this norm have, even if this one does without.
+bool may_be_used(const Spec& spec, std::string_view key) {
+    if (const auto tensor = spec.find(key); tensor && spec.depends_on(*tensor)) return true;
+    if (spec.formula) return is_name_of_formula(spec.formula->source, key);
+    const auto tensor = parse_tensor(key);
+    return tensor && may_be_read(*tensor);
+}
+
 /// Notes unused tensors: a misspelt name must not pass for a tensor that does not exist.
 void note_unused(const SafetensorsFile& file, const FileJob& job) {
     for (const auto& [key, stored] : job.in_file.tensors) {
-        auto tensor = parse_tensor(key);
-        bool known = (tensor && (may_be_read(*tensor) || job.spec.accumulates(*tensor))) ||
-                     stored == source_tensor(job.in_file, job.spec.source);
-        if (!known) print_note(fmt::format("{}: tensor \"{}\" is not used", file.path(), stored->name));
+        if (!may_be_used(job.spec, key) && stored != source_tensor(job.in_file, job.spec))
+            print_note(fmt::format("{}: tensor \"{}\" is not used", file.path(), stored->name));
     }
-    for (Tensor tensor : all_tensors) {
-        const StoredTensor* stored = job.in_file.expected[tensor];
-        if (stored == nullptr || job.spec.writes(tensor)) continue;
-        print_note(
-            fmt::format("{}: tensor \"{}\" is not used: {} is not computed", file.path(), stored->name, name(tensor)));
+    for (const auto& [key, stored] : job.in_file.expected) {
+        const auto output = job.spec.find(key);
+        if (output && job.spec.writes(*output)) continue;
+        print_note(fmt::format("{}: tensor \"{}\" is not used: {} is not computed", file.path(), stored->name, key));
     }
-    for (const StoredTensor* stored : job.in_file.strangers)
-        print_note(fmt::format("{}: tensor \"{}\" is not used: it is no output's", file.path(), stored->name));
 }
 
 Expected<PerTensor<std::optional<ForeignGradient>>> read_expected(const SafetensorsFile& file,
                                                                   const FileProblem& in_file, const Problem& problem) {
     PerTensor<std::optional<ForeignGradient>> expected;
     for (Tensor tensor : all_tensors) {
-        const StoredTensor* stored = in_file.expected[tensor];
-        if (!stored || !problem.spec.has(tensor)) continue;
+        if (!problem.spec.writes(tensor)) continue;
+        const StoredTensor* stored = in_file.expected_of(problem.spec.name(tensor));
+        if (!stored) continue;
         ForeignGradient gradient;
         NORMJIT_TRY(gradient.type, file.type_of(*stored));
         int64_t elements = stored->bytes() / static_cast<int64_t>(size_of(gradient.type));
         if (elements != problem.elements(tensor)) {
-            return file.error(stored->name, fmt::format("has {} elements, {} has {}", elements, name(tensor),
-                                                        problem.elements(tensor)));
+            return file.error(stored->name, fmt::format("has {} elements, {} has {}", elements,
+                                                        problem.spec.name(tensor), problem.elements(tensor)));
         }
         const std::vector<int64_t> shape = output_shape(in_file, problem.spec, tensor);
-        if (info(tensor).axes.is_matrix() && stored->shape != shape)
+        if (problem.spec.axes(tensor).is_matrix() && stored->shape != shape)
             return file.error(stored->name, fmt::format("has the shape {}, {} has {}", shape_text(stored->shape),
-                                                        name(tensor), shape_text(shape)));
+                                                        problem.spec.name(tensor), shape_text(shape)));
         NORMJIT_TRY(gradient.data, Buffer::allocate(stored->bytes()));
         NORMJIT_RETURN_IF_ERROR(file.read(*stored, gradient.data.data()));
         expected[tensor] = std::move(gradient);
@@ -75,7 +82,7 @@ Expected<PerTensor<std::optional<ForeignGradient>>> read_expected(const Safetens
 void add_outputs(const FileJob& job, const Problem& problem, std::vector<TensorView>& views) {
     for (Tensor tensor : all_tensors) {
         if (!problem.spec.writes(tensor)) continue;
-        views.push_back({job.in_file.prefix() + std::string(name(tensor)), problem.spec.dtype(tensor),
+        views.push_back({job.in_file.prefix() + std::string(problem.spec.name(tensor)), problem.spec.dtype(tensor),
                          output_shape(job.in_file, job.spec, tensor), problem.tensors[tensor].data()});
     }
 }

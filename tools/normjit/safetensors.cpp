@@ -28,8 +28,10 @@ struct NamedType {
     std::string_view name;
     DType type;
 };
-constexpr NamedType computed_types[] = {
-    {"F64", DType::f64}, {"F32", DType::f32}, {"F16", DType::f16}, {"BF16", DType::bf16}};
+constexpr NamedType computed_types[] = {{"F64", DType::f64},     {"F32", DType::f32},      {"F16", DType::f16},
+                                        {"BF16", DType::bf16},   {"F8_E4M3", DType::e4m3}, {"F8_E5M2", DType::e5m2},
+                                        {"F8_E8M0", DType::e8m0}};
+static_assert(std::size(computed_types) == std::size(all_dtypes));
 
 std::string_view stored_name(DType type) {
     for (const NamedType& known : computed_types) {
@@ -111,7 +113,10 @@ Expected<DType> SafetensorsFile::type_of(const StoredTensor& tensor) const {
     for (const NamedType& known : computed_types) {
         if (known.name == tensor.dtype) return known.type;
     }
-    return error(tensor.name, fmt::format("dtype {} is not one of F64, F32, F16, BF16", tensor.dtype));
+    std::string allowed;
+    for (const NamedType& known : computed_types)
+        allowed += fmt::format("{}{}", allowed.empty() ? "" : ", ", known.name);
+    return error(tensor.name, fmt::format("dtype {} is not one of {}", tensor.dtype, allowed));
 }
 
 Status SafetensorsFile::read(const StoredTensor& tensor, void* to) const {
