@@ -24,7 +24,4 @@ Command add_tune(const CommandLine& program);
 Command add_cache(const CommandLine& program);
 Command add_info(const CommandLine& program);
 
-/// Joins words of one text that the shell may have split, so that a spec need not be quoted.
-std::string join_words(const std::vector<std::string>& words);
-
 }  // namespace normjit::cli

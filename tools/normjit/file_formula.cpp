@@ -32,27 +32,17 @@ const StoredTensor* first_matrix(const ir::Signature& signature, const FileProbl
     return found;
 }
 
-/// Sets the types of tensors that the formula or its derived gradient reads.
-class TypesOfInputs {
-  public:
-    TypesOfInputs(SpecFields& fields, const SafetensorsFile& file, const FileProblem& in_file)
-        : fields_(fields), file_(file), in_file_(in_file) {}
-
-    Status derive(const std::string& name, bool is_optional) {
-        const auto given = find(fields_, name);
-        if (given && *given == "none") return {};
-        const StoredTensor* stored = in_file_.find(name);
-        if (stored != nullptr) return derive_type(fields_, file_, *stored, name);
-        if (is_optional && !given) return {};
-        return invalid_argument(fmt::format("{}: there is no tensor \"{}{}\", which the formula reads", file_.path(),
-                                            in_file_.prefix(), name));
-    }
-
-  private:
-    SpecFields& fields_;
-    const SafetensorsFile& file_;
-    const FileProblem& in_file_;
-};
+/// Sets the type of a tensor that the formula or its derived gradient reads.
+Status derive_input(SpecFields& fields, const SafetensorsFile& file, const FileProblem& in_file,
+                    const std::string& name, bool is_optional) {
+    const auto given = find(fields, name);
+    if (given == "none") return {};
+    const StoredTensor* stored = in_file.find(name);
+    if (stored != nullptr) return derive_type(fields, file, *stored, name);
+    if (is_optional && !given) return {};
+    return invalid_argument(
+        fmt::format("{}: there is no tensor \"{}{}\", which the formula reads", file.path(), in_file.prefix(), name));
+}
 
 /// Returns the values of the forward pass that the backward pass reads: those of save=, else the statistics of rows that
 /// the file has. What else it needs it computes again.
@@ -71,8 +61,8 @@ std::vector<std::string> derive_saved(SpecFields& fields, const ir::Signature& s
 }
 
 /// Sets the number of slices that a tensor [S,N] has, or that x has beside a matrix [M,N] which all slices share.
-Status derive_slices_of(SpecFields& fields, const ir::Signature& signature, const SafetensorsFile& file,
-                        const FileProblem& in_file, const StoredTensor& x) {
+Status derive_slices(SpecFields& fields, const ir::Signature& signature, const SafetensorsFile& file,
+                     const FileProblem& in_file, const StoredTensor& x) {
     const auto imply = [&](const StoredTensor& stored, int64_t slices) {
         if (find(fields, "slices") == "any") fields.erase("slices");
         return derive(fields, file, stored, "slices", std::to_string(slices));
@@ -122,20 +112,21 @@ Status derive_formula(SpecFields& fields, const SafetensorsFile& file, const Fil
     const std::string formula = *find(fields, "norm");
     NORMJIT_TRY(const FormulaSource source, read_source(formula));
     const ir::Signature& signature = source.signature;
-    TypesOfInputs types(fields, file, in_file);
+    const auto read = [&](const std::string& name, bool is_optional) {
+        return derive_input(fields, file, in_file, name, is_optional);
+    };
     for (const Declared& tensor : signature.tensors) {
-        if (!tensor.is_output) NORMJIT_RETURN_IF_ERROR(types.derive(tensor.name, tensor.is_optional));
+        if (!tensor.is_output) NORMJIT_RETURN_IF_ERROR(read(tensor.name, tensor.is_optional));
     }
     const StoredTensor& x = *first_matrix(signature, in_file);
     NORMJIT_RETURN_IF_ERROR(derive_cols(fields, file, x));
-    NORMJIT_RETURN_IF_ERROR(derive_slices_of(fields, signature, file, in_file, x));
+    NORMJIT_RETURN_IF_ERROR(derive_slices(fields, signature, file, in_file, x));
     NORMJIT_RETURN_IF_ERROR(derive_rows(fields, file, x));
     if (is_forward(fields)) return {};
     for (const Declared& tensor : signature.tensors) {
-        if (tensor.is_output) NORMJIT_RETURN_IF_ERROR(types.derive(gradient_name(tensor.name), tensor.is_optional));
+        if (tensor.is_output) NORMJIT_RETURN_IF_ERROR(read(gradient_name(tensor.name), tensor.is_optional));
     }
-    for (const std::string& name : derive_saved(fields, signature, in_file))
-        NORMJIT_RETURN_IF_ERROR(types.derive(name, false));
+    for (const std::string& name : derive_saved(fields, signature, in_file)) NORMJIT_RETURN_IF_ERROR(read(name, false));
     return {};
 }
 

@@ -5,11 +5,11 @@
 #include "file_shapes.h"
 #include "spec/formula.h"
 #include "spec/formula_source.h"
+#include "spec_fields.h"
 #include "support/text.h"
 #include "support/try.h"
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 
 #include <fmt/format.h>
@@ -26,6 +26,11 @@ std::pair<std::string, std::string> split_name(const std::string& name) {
     size_t dot = name.rfind('.');
     if (dot == std::string::npos) return {"", name};
     return {name.substr(0, dot), name.substr(dot + 1)};
+}
+
+const StoredTensor* with_name(std::string_view name, const NamedTensors& tensors) {
+    const auto found = std::ranges::find(tensors, name, &NamedTensors::value_type::first);
+    return found == tensors.end() ? nullptr : found->second;
 }
 
 /// Returns the problem that "<problem>.expected" belongs to; nothing for any other name.
@@ -201,55 +206,9 @@ Status derive_layer(SpecFields& fields, const SafetensorsFile& file, const FileP
 
 }  // namespace
 
-std::optional<std::string> find(const SpecFields& fields, std::string_view key) {
-    const auto found = fields.find(key);
-    return found == fields.end() ? std::nullopt : std::optional(found->second);
-}
+const StoredTensor* FileProblem::find(std::string_view tensor) const { return with_name(tensor, tensors); }
 
-void set(SpecFields& fields, std::string_view key, std::string value) {
-    fields.insert_or_assign(std::string(key), std::move(value));
-}
-
-Status derive(SpecFields& fields, const SafetensorsFile& file, const StoredTensor& tensor, std::string_view key,
-              const std::string& value) {
-    const auto given = find(fields, key);
-    if (given && *given != value) return file.error(tensor.name, fmt::format("has {}={}, not {}", key, value, *given));
-    set(fields, key, value);
-    return {};
-}
-
-Status derive_type(SpecFields& fields, const SafetensorsFile& file, const StoredTensor& tensor, std::string_view key) {
-    NORMJIT_TRY(DType type, file.type_of(tensor));
-    return derive(fields, file, tensor, key, std::string(name(type)));
-}
-
-bool is_forward(const SpecFields& fields) { return find(fields, "pass") == name(Pass::forward); }
-
-Status derive_cols(SpecFields& fields, const SafetensorsFile& file, const StoredTensor& x) {
-    if (x.shape.empty()) return file.error(x.name, "is a single number; the last dimension must be the normalised one");
-    if (x.shape.back() == 0) return file.error(x.name, fmt::format("shape {} has no columns", shape_text(x.shape)));
-    return derive(fields, file, x, "cols", std::to_string(x.shape.back()));
-}
-
-Status derive_rows(SpecFields& fields, const SafetensorsFile& file, const StoredTensor& x) {
-    const int64_t all = count(x.shape) / x.shape.back();
-    int64_t slices = 1;
-    const std::string text = find(fields, "slices").value_or("1");
-    const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), slices);
-    if (code != std::errc() || *end != '\0' || slices < 1) return {};  // parse_spec() refuses it
-    if (all % slices != 0) {
-        return file.error(x.name, fmt::format("shape {} has {} rows, which slices={} does not divide",
-                                              shape_text(x.shape), all, slices));
-    }
-    return derive(fields, file, x, "rows", std::to_string(all / slices));
-}
-
-const StoredTensor* FileProblem::find(std::string_view tensor) const {
-    for (const auto& [key, stored] : tensors) {
-        if (key == tensor) return stored;
-    }
-    return nullptr;
-}
+const StoredTensor* FileProblem::expected_of(std::string_view output) const { return with_name(output, expected); }
 
 const StoredTensor* source_tensor(const FileProblem& in_file, const Spec& spec) {
     return spec.formula ? first_matrix(spec.formula->source, in_file) : in_file.find(name(spec.source));
@@ -258,13 +217,6 @@ const StoredTensor* source_tensor(const FileProblem& in_file, const Spec& spec) 
 const StoredTensor* stored_of(const FileProblem& in_file, const Spec& spec, Tensor tensor) {
     const bool is_source = !spec.formula && tensor == Tensor::x;
     return is_source ? source_tensor(in_file, spec) : in_file.find(spec.name(tensor));
-}
-
-const StoredTensor* FileProblem::expected_of(std::string_view output) const {
-    for (const auto& [key, stored] : expected) {
-        if (key == output) return stored;
-    }
-    return nullptr;
 }
 
 Expected<std::vector<FileProblem>> find_problems(const SafetensorsFile& file, const std::string& given) {

@@ -12,15 +12,17 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace normjit::cli {
 
+using NamedTensors = std::vector<std::pair<std::string, const StoredTensor*>>;
+
 struct FileProblem {
     std::string name;
-    std::vector<std::pair<std::string, const StoredTensor*>> tensors;   ///< the tensors, by the part of the name that
-                                                                        ///< follows the problem's
-    std::vector<std::pair<std::string, const StoredTensor*>> expected;  ///< those named <problem>.expected.<output>
+    NamedTensors tensors;   ///< by the part of the name that follows the problem's
+    NamedTensors expected;  ///< those named <problem>.expected.<output>
 
     const StoredTensor* find(std::string_view tensor) const;
     const StoredTensor* expected_of(std::string_view output) const;

@@ -15,12 +15,6 @@
 
 namespace normjit::cli {
 
-std::string join_words(const std::vector<std::string>& words) {
-    std::string text;
-    for (const std::string& word : words) text += (text.empty() ? "" : " ") + word;
-    return text;
-}
-
 namespace {
 
 constexpr const char* program_examples = R"(Examples:

@@ -8,9 +8,11 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
+#include <ranges>
 
 #include <fcntl.h>
-#include <fmt/core.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -113,10 +115,8 @@ Expected<DType> SafetensorsFile::type_of(const StoredTensor& tensor) const {
     for (const NamedType& known : computed_types) {
         if (known.name == tensor.dtype) return known.type;
     }
-    std::string allowed;
-    for (const NamedType& known : computed_types)
-        allowed += fmt::format("{}{}", allowed.empty() ? "" : ", ", known.name);
-    return error(tensor.name, fmt::format("dtype {} is not one of {}", tensor.dtype, allowed));
+    const auto allowed = std::views::transform(computed_types, &NamedType::name);
+    return error(tensor.name, fmt::format("dtype {} is not one of {}", tensor.dtype, fmt::join(allowed, ", ")));
 }
 
 Status SafetensorsFile::read(const StoredTensor& tensor, void* to) const {
