@@ -4,6 +4,7 @@ odd places. Formulas have whole rows only, so half a row is written as a row tha
 could make gradients NaN. A rotation needs no such rows."""
 from __future__ import annotations
 
+from collections.abc import Mapping
 from operator import getitem
 from typing import Any, NamedTuple
 
@@ -31,6 +32,20 @@ HALVES = Kind("H", "signs_of_halves", "partner", "N")
 PAIRS = Kind("P", "signs_of_pairs", "neighbour", "Q")  # the axes Q: [..., N / 2, 2] in torch
 KINDS = (HALVES, PAIRS)
 Cut = list[tuple[Kind, bool]]  # halves, and whether each is the second one
+Shapes = Mapping[str, tuple[tuple[int, ...], ...]]
+
+
+def shapes(axes: str, whole: tuple[int, ...]) -> dict[str, tuple[tuple[int, ...], ...]]:
+    """Returns the shapes of halves of values with these axes, by their axes; and of the values as pairs."""
+    *rows, columns = whole
+    halves = {axes.replace("N", kind.axis): ((*rows, columns // 2),) for kind in KINDS}
+    return {**halves, axes.replace("N", PAIRS.joined): () if columns % 2 else ((*rows, columns // 2, 2),)}
+
+
+def viewed(node: torch.fx.Node, axes: str, known: Shapes) -> str:
+    """Returns the axes of a view of a value with these axes, which may take its rows as pairs, or pairs as rows."""
+    other = axes.replace("N", "Q") if "N" in axes else axes.replace("Q", "N")
+    return other if tuple(node.meta["val"].shape) in known.get(other, ()) else axes
 
 
 class Half(NamedTuple):
@@ -86,7 +101,8 @@ def _selected(value: torch.Tensor, dim: int, place: int) -> Cut:
 # The operations that take halves of rows: of a value of [..., N], or, the last two, of one of [..., N / 2, 2].
 CUTS: dict[Any, Any] = {Aten.slice.Tensor: _sliced, Aten.split.Tensor: _split, Aten.split_with_sizes.default: _split,
                         Aten.select.int: _selected, Aten.unbind.int: _unbound}
-OF_PAIRS = {Aten.select.int, Aten.unbind.int}
+WHOLE = {target: "Q" if target in (Aten.select.int, Aten.unbind.int) else "N" for target in CUTS}
+ALLOWED = "a row can be cut into its two halves only, over the last dimension, or into its elements at even and at odd places"
 JOINS = {Aten.cat.default: HALVES, Aten.stack.default: PAIRS}
 OPERATIONS = CUTS.keys() | JOINS
 

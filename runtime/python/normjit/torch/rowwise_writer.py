@@ -51,9 +51,8 @@ class Writer:
 
     def __init__(self, shapes: Shapes) -> None:
         self.shapes = {**{axes: (shape,) for axes, shape in shapes.items()}, "M": (shapes["M"], shapes["M"][:-1]), "": ((), (1,))}
-        for axes, (*rows, columns) in (("M,N", shapes["M,N"]), ("N", shapes["N"])):
-            self.shapes.update((axes.replace("N", kind.axis), ((*rows, columns // 2),)) for kind in halves.KINDS)
-            self.shapes[axes.replace("N", halves.PAIRS.joined)] = ((*rows, columns // 2, 2),) if columns % 2 == 0 else ()
+        for axes in ("M,N", "N"):
+            self.shapes.update(halves.shapes(axes, shapes[axes]))
         self.kinds: dict[Any, str] = {}  # the axes that a value has as it is computed
         self.values: dict[Any, str] = {}  # the key of result i of an operation with several is (node, i)
         self.written: dict[torch.fx.Node, list[torch.fx.Node]] = {}
@@ -71,8 +70,7 @@ class Writer:
         found = {axis for each in node.all_input_nodes for axis in self.kinds[each].split(",")}
         kind = ",".join(axis for axis in "MNHPQ" if axis in found)
         if target is Aten.view.default:
-            joined = kind.replace("N", "Q") if "N" in found else kind.replace("Q", "N")
-            kind = joined if tuple(node.meta["val"].shape) in self.shapes.get(joined, ()) else kind
+            return halves.viewed(node, kind, self.shapes)
         whole = self.shapes["M,N"]
         is_repeated = target == Aten.expand.default and tuple(node.meta["val"].shape) in whole
         return "M,N" if is_repeated and (kind != "M" or whole[0] not in self.shapes["M"]) else kind
@@ -179,8 +177,7 @@ class Writer:
         """Writes an operation that cuts rows into halves, or joins two."""
         source: Any = node.args[0]
         if node.target in halves.JOINS:
-            kind = halves.JOINS[node.target]
-            dim = node.args[1] if len(node.args) > 1 else 0
+            kind, dim = halves.JOINS[node.target], (*node.args, 0)[1]
             fit = len(source) == 2 and all(self.kinds[each].endswith(kind.axis) for each in source)
             if not fit or not halves.is_last(dim, node.meta["val"]):
                 raise self.refused(node, "two halves of rows can be joined only, over the last dimension")
@@ -189,14 +186,13 @@ class Writer:
             self.kinds[node] = self.kinds[node].replace(kind.axis, kind.joined)
             return
         a, axes = self.operand(source, node), self.kinds[source]
-        is_of_one, whole = isinstance(node.meta["val"], torch.Tensor), "Q" if node.target in halves.OF_PAIRS else "N"
+        is_of_one, whole = isinstance(node.meta["val"], torch.Tensor), halves.WHOLE[node.target]
         if is_of_one and node.meta["val"].shape == source.meta["val"].shape:
             self.values[node] = a
             return
         taken = halves.taken(node) if axes.endswith(whole) else []
         if not taken:
-            raise self.refused(node, "a row can be cut into its two halves only, over the last dimension, or into its elements "
-                               "at even and at odd places")
+            raise self.refused(node, halves.ALLOWED)
         for i, half in enumerate(taken):
             key = node if is_of_one else (node, i)
             self.values[key], self.kinds[key] = self.line(half.text(a)), axes.replace(whole, half.kind.axis)
@@ -378,7 +374,7 @@ class Writer:
         source: Any = node.args[0]
         given, made = self.axes(source), self.axes(node)
         a = self.operand(source, node)
-        if given == made or made is not None and {*"NQ"} == {(given or "")[-1:], made[-1:]}:
+        if given == made or node.target is Aten.view.default and None not in (given, made):
             return f"{a} * 1"
         if given in ("M", "N", "") and made == "M,N" and node.target == Aten.expand.default:
             return f"like({a}, {self.matrix})"
