@@ -128,15 +128,12 @@ class Scaling {
         return {.row_groups = row_groups(near, s), .device = s};
     }
 
-    /// True for a point of this problem, or of one that differs in nothing that the schedule depends on.
-    bool is_of_this_problem(const Near& near) const {
-        return near.distance == 0 && near.features().cols == features_.cols &&
-               near.point().spec.all_rows() == spec_.all_rows();
-    }
-
-    /// The point's cost before schedules are compared. This problem's own point comes first, then those like it.
+    /// Returns the point's cost before schedules are compared: less than 0 for a point of this problem, or of one that
+    /// differs in nothing that the schedule depends on, whose schedule is taken as it is. The problem's own comes first.
     double cost(const Near& near) const {
-        if (!is_of_this_problem(near)) return near.distance;
+        const bool is_own = near.distance == 0 && near.features().cols == features_.cols &&
+                            near.point().spec.all_rows() == spec_.all_rows();
+        if (!is_own) return near.distance;
         return near.point().spec == whole_spec(spec_) ? -2 : -1;
     }
 
@@ -203,10 +200,10 @@ std::vector<CudaFromPoint> find_in_points(const PointSet& points, const CudaFit&
     while (const std::optional<Near> next = nearest.next()) {
         const Near& each = *next;
         if (found.size() == count && each.distance >= found.back().cost) break;
-        const bool is_own = scaled.is_of_this_problem(each);
+        double cost = scaled.cost(each);
+        const bool is_own = cost < 0;
         Schedule schedule = is_own ? each.point().schedule : scaled(each);
         auto& s = std::get<CudaSchedule>(schedule.device);
-        double cost = scaled.cost(each);
         if (s.form == CudaForm::rows) {
             cost += idle_weight *
                     std::max(idle_lanes(spec.cols, s) - idle_lanes(each.features().cols, each.schedule()), 0.0);
