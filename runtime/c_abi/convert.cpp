@@ -152,6 +152,20 @@ normjit_spec to_c(const Spec& spec) {
     return to;
 }
 
+normjit_operand to_c(const Operand& operand, int64_t cols) {
+    normjit_operand to{};
+    to.size = sizeof to;
+    to.tensor = info(operand.tensor).number;
+    to.dtype = static_cast<int32_t>(operand.dtype);
+    to.is_output = operand.is_written() ? 1 : 0;
+    to.per_slice = operand.axes.slice ? 1 : 0;
+    to.per_row = operand.axes.row ? 1 : 0;
+    to.accumulate = operand.accumulate ? 1 : 0;
+    to.cols = operand.axes.columns(cols);
+    operand.name.copy(to.name, sizeof to.name - 1);
+    return to;
+}
+
 Expected<EngineOptions> to_cpp(const normjit_engine_options& from) {
     EngineOptions options;
     if (from.device != nullptr) options.device = from.device;

@@ -5,6 +5,7 @@
 #include "normjit/engine.h"
 #include "normjit/kernel.h"
 #include "normjit/normjit.h"
+#include "normjit/operand.h"
 #include "normjit/spec.h"
 #include "normjit/status.h"
 
@@ -29,6 +30,7 @@ Expected<Struct> read_struct(const Struct* given, const char* name, bool default
 
 Expected<Spec> to_cpp(const normjit_spec* spec);
 normjit_spec to_c(const Spec& spec);
+normjit_operand to_c(const Operand& operand, int64_t cols);
 
 /// Converts everything except the log, which belongs to the handle.
 Expected<EngineOptions> to_cpp(const normjit_engine_options& options);

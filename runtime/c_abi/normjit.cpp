@@ -158,6 +158,31 @@ normjit_status normjit_spec_tensor(const normjit_spec* spec, const char* name, i
     });
 }
 
+normjit_status normjit_spec_operands(const normjit_spec* spec, int32_t* count) {
+    return guarded([&]() -> Status {
+        NORMJIT_RETURN_IF_ERROR(check_handle(count, "count"));
+        NORMJIT_TRY(const Spec parsed, to_cpp(spec));
+        NORMJIT_RETURN_IF_ERROR(validate(parsed));
+        *count = static_cast<int32_t>(OperandList(parsed).size());
+        return {};
+    });
+}
+
+normjit_status normjit_spec_operand(const normjit_spec* spec, int32_t place, normjit_operand* operand) {
+    return guarded([&]() -> Status {
+        NORMJIT_TRY(const normjit_operand known, read_struct<normjit_operand>(operand, "operand"));
+        NORMJIT_TRY(const Spec parsed, to_cpp(spec));
+        NORMJIT_RETURN_IF_ERROR(validate(parsed));
+        const OperandList operands(parsed);
+        if (place < 0 || static_cast<size_t>(place) >= operands.size())
+            return invalid_argument(fmt::format("place: {}; the problem has {} tensors", place, operands.size()));
+        normjit_operand full = to_c(operands[static_cast<size_t>(place)], parsed.cols);
+        full.size = std::min(known.size, sizeof full);
+        std::memcpy(operand, &full, full.size);
+        return {};
+    });
+}
+
 normjit_status normjit_spec_text(const normjit_spec* spec, char* buffer, size_t capacity, size_t* bytes) {
     return guarded([&]() -> Status {
         NORMJIT_TRY(const Spec given, to_cpp(spec));

@@ -29,6 +29,34 @@ std::string gradient_of(const std::string& text, const char* input) {
     return names[gradient];
 }
 
+/// Returns a line for each tensor of a problem: its number, name, direction, parts and columns.
+std::string operands_of(const std::string& text) {
+    normjit_spec spec{};
+    spec.size = sizeof spec;
+    REQUIRE_MESSAGE(normjit_spec_parse(text.c_str(), &spec) == NORMJIT_OK, normjit_last_error());
+    int32_t count = 0;
+    CHECK(normjit_spec_operands(&spec, &count) == NORMJIT_OK);
+    std::string lines;
+    for (int32_t place = 0; place < count; ++place) {
+        normjit_operand operand{};
+        operand.size = sizeof operand;
+        CHECK(normjit_spec_operand(&spec, place, &operand) == NORMJIT_OK);
+        int32_t number = -1;
+        CHECK(normjit_spec_tensor(&spec, operand.name, &number) == NORMJIT_OK);
+        CHECK(number == operand.tensor);
+        lines += std::string(operand.accumulate != 0  ? "add "
+                             : operand.is_output != 0 ? "out "
+                                                      : "in ") +
+                 operand.name + (operand.per_slice != 0 ? " S" : "") + (operand.per_row != 0 ? " M " : " ") +
+                 std::to_string(operand.cols) + " type " + std::to_string(operand.dtype) + "\n";
+    }
+    normjit_operand none{};
+    none.size = sizeof none;
+    CHECK(normjit_spec_operand(&spec, count, &none) == NORMJIT_INVALID_ARGUMENT);
+    CHECK(normjit_spec_operand(&spec, -1, &none) == NORMJIT_INVALID_ARGUMENT);
+    return lines;
+}
+
 std::string with_body(const std::string& body) {
     return "norm f(x[M,N], g?[N], s[], c?[M]) -> y[M,N], r?[M] { r = row_mean(x * c); " + body + " } cols=8 g=f32";
 }
@@ -43,6 +71,24 @@ TEST_CASE("c: a formula names its numbers") {
     CHECK(numbers_of("nothing").starts_with("formula: 'nothing': a text begins with "));
     CHECK(normjit_formula_numbers(nullptr, nullptr, 0, nullptr) == NORMJIT_INVALID_ARGUMENT);
     CHECK(std::string(normjit_last_error()) == "formula: null pointer");
+}
+
+TEST_CASE("c: a problem lists its tensors") {
+    CHECK(operands_of("norm f(x[S,M,N], g[N/R], h?[S,N], s[]) -> y[S,M,N], r?[S,M], a[] "
+                      "{ r = row_mean(x); y = x * g * s; a = max_abs(y) } pass=forward slices=2 rows=3 cols=8 R=4 "
+                      "x=bf16 y=e4m3 out=y,r,a") ==
+          "in x S M 8 type 1\n"
+          "in g 2 type 1\n"
+          "in s 0 type 0\n"
+          "out y S M 8 type 4\n"
+          "out r S M 0 type 0\n"
+          "out a 0 type 0\n");
+    CHECK(operands_of("rmsnorm cols=8 x=bf16 gamma=f32 accumulate=dgamma")
+              .ends_with("out dx S M 8 type 1\nadd dgamma 8 type 0\n"));
+    normjit_operand operand{};
+    operand.size = sizeof operand;
+    CHECK(normjit_spec_operand(nullptr, 0, &operand) == NORMJIT_INVALID_ARGUMENT);
+    CHECK(normjit_spec_operands(nullptr, nullptr) == NORMJIT_INVALID_ARGUMENT);
 }
 
 TEST_CASE("c: a gradient is derived, 0, or that of nothing") {

@@ -53,6 +53,12 @@ TEST_CASE("fields of structs stay where they are") {
         CHECK(now == Places{0, 8, 12, 16, 24, 32, 40, 48, 56, 120, 124, 128, 132, 136, 144, 152});
     }
     {
+        using Struct = normjit_operand;
+        const Places now = {AT(size),    AT(tensor),     AT(dtype), AT(is_output), AT(per_slice),
+                            AT(per_row), AT(accumulate), AT(cols),  AT(name)};
+        CHECK(now == Places{0, 8, 12, 16, 20, 24, 28, 32, 40});
+    }
+    {
         using Struct = normjit_engine_options;
         const Places now = {AT(size),
                             AT(device),

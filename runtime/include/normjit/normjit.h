@@ -140,6 +140,24 @@ NORMJIT_API normjit_status normjit_formula_gradient(const char* text, const char
 /* Gives the index of the tensor of this name in normjit_arguments. A name of normjit_tensor has its own number, unless
  * another tensor of the formula has that number. */
 NORMJIT_API normjit_status normjit_spec_tensor(const normjit_spec* spec, const char* name, int32_t* tensor);
+
+/* A tensor of a problem. */
+typedef struct normjit_operand {
+    size_t size;
+    int32_t tensor;      /* its index in normjit_arguments */
+    int32_t dtype;       /* normjit_dtype */
+    uint32_t is_output;  /* 1: a launch writes it */
+    uint32_t per_slice;  /* 1: each slice has its own part */
+    uint32_t per_row;    /* 1: a matrix, or a tensor of [M] */
+    uint32_t accumulate; /* 1: a launch adds to what it holds */
+    int64_t cols;        /* as in normjit_argument; 0 and per_row 0: one number */
+    char name[64];
+} normjit_operand;
+
+/* Counts the tensors of a problem. */
+NORMJIT_API normjit_status normjit_spec_operands(const normjit_spec* spec, int32_t* count);
+/* Describes a tensor: inputs have the lower places, from 0 on. */
+NORMJIT_API normjit_status normjit_spec_operand(const normjit_spec* spec, int32_t place, normjit_operand* operand);
 NORMJIT_API normjit_status normjit_spec_text(const normjit_spec* spec, char* buffer, size_t capacity, size_t* bytes);
 
 /* ---- a device: engine.h. For the contract of a parallel_for see parallel_for.h. */
