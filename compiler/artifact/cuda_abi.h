@@ -18,18 +18,19 @@ struct CudaOperand {
     int64_t row_stride;  ///< matrices only: elements from one row to the next; 0 repeats one row
 };
 
-/// The arguments of a kernel. Unused operands may hold anything. Specs without slices end before slice_rows.
+/// The arguments of a kernel. What each thread needs before its first load comes first: in one line of the constant
+/// cache, for few operands (NOTES N-728). Unused operands may hold anything. Specs without slices end before slice_rows.
 struct CudaArguments {
-    CudaOperand operand[max_operands];  ///< indexed by place in the OperandList
-    void* partials;       ///< at Geometry::partials_at() in the workspace: [column outputs, partial_rows, cols], then
-                          ///< [scalar outputs, partial_rows, scalar_parts]
-    void* row_values;     ///< at the start of the workspace: Geometry::row_bytes for each row
-    int64_t rows;         ///< rows of all slices
-    uint32_t parts;       ///< as in RowPartition; in a final reduce, 0 makes the sums zero
-    uint32_t rows_each;   ///< rows that the parts share / (parts * CudaPath::rows_per_block); must fit 32 bits
-    uint32_t rows_extra;  ///< the remainder of that division
+    uint32_t parts;          ///< as in RowPartition; in a final reduce, 0 makes the sums zero
+    uint32_t rows_each;      ///< rows that the parts share / (parts * CudaPath::rows_per_block); must fit 32 bits
+    uint32_t rows_extra;     ///< the remainder of that division
     uint32_t progress_slot;  ///< below cuda_progress_slots; launches at the same time are faster with different ones
-    int64_t slice_rows;      ///< M
+    CudaOperand operand[max_operands];  ///< indexed by place in the OperandList
+    void* partials;      ///< at Geometry::partials_at() in the workspace: [column outputs, partial_rows, cols], then
+                         ///< [scalar outputs, partial_rows, scalar_parts]
+    void* row_values;    ///< at the start of the workspace: Geometry::row_bytes for each row
+    int64_t rows;        ///< rows of all slices
+    int64_t slice_rows;  ///< M
     int64_t reduced_slices;
     uint32_t pieces;
     uint32_t row_groups;
@@ -38,8 +39,8 @@ struct CudaArguments {
 };
 
 static_assert(sizeof(void*) == 8 && sizeof(CudaArguments) == 456);
-static_assert(offsetof(CudaArguments, partials) == 256 && offsetof(CudaArguments, rows) == 272);
-static_assert(offsetof(CudaArguments, parts) == 280 && offsetof(CudaArguments, slice_rows) == 296);
+static_assert(offsetof(CudaArguments, operand) == 16 && offsetof(CudaArguments, partials) == 272);
+static_assert(offsetof(CudaArguments, rows) == 288 && offsetof(CudaArguments, slice_rows) == 296);
 static_assert(offsetof(CudaArguments, slice_stride) == 328);
 
 }  // namespace normjit

@@ -64,14 +64,14 @@ struct Operand {
 };
 
 struct Arguments {
-    Operand operand[16];  // operands in the order of the OperandList
-    void* partials;    // Math [column outputs, rows of partials, cols], then [scalars, rows of partials, scalar_parts]
-    void* row_values;  // Plan::Row [rows], only in the two-pass form
-    int64 rows;
     uint32 parts;                  // row groups; with per_slice, the number of parts of a slice
     uint32 rows_each, rows_extra;  // quotient and remainder of shared rows / (parts * rows_per_block): no 64-bit
                                    // division per thread
     uint32 progress_slot;
+    Operand operand[16];  // operands in the order of the OperandList
+    void* partials;    // Math [column outputs, rows of partials, cols], then [scalars, rows of partials, scalar_parts]
+    void* row_values;  // Plan::Row [rows], only in the two-pass form
+    int64 rows;
 #ifdef NORMJIT_SLICES
     int64 slice_rows, reduced_slices;
     uint32 pieces, row_groups;  // parts of all slices, which the row groups take in turn
