@@ -26,4 +26,4 @@ PATTERNS.update({
     Aten.hardsigmoid.default: "where(compare(3, {0}), where(compare({0}, -3), {0} / 6 + 0.5, 0), 1)",
     Aten.hardswish.default: "where(compare({0}, 3), {0}, where(compare(-3, {0}), 0, {0} * ({0} / 6 + 0.5)))"})
 DEFAULTS = {Aten.hardtanh.default: (-1, 1), Aten.elu.default: (1, 1, 1), Aten.celu.default: (1,), Aten.hardshrink.default: (0.5,),
-            Aten.leaky_relu.default: (0.01,)}  # for the arguments after the first
+            Aten.leaky_relu.default: (0.01,), Aten.softplus.default: (1, 20)}  # for the arguments after the first

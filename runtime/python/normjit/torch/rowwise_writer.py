@@ -232,8 +232,8 @@ class Writer:
             name = "gelu_tanh" if node.kwargs.get("approximate", "none") == "tanh" else "gelu"
             return f"{name}({self.operand(arguments[0], node)})"
         if target == Aten.softplus.default:
-            beta = self.operand(arguments[1] if len(arguments) > 1 else 1, node)
-            return f"softplus({self.operand(arguments[0], node)} * {beta}) / {beta}"
+            a, beta, most = (self.operand(each, node) for each in arguments)
+            return f"where(compare({a} * {beta}, {most}), {a}, softplus({a} * {beta}) / {beta})"
         if target in (Aten.relu.default, Aten.leaky_relu.default):
             return self.kinked(node, *arguments[1:])
         if target in self.CLAMPS:
