@@ -52,7 +52,7 @@ SERVED = [
     lambda x, w: functional.normalize(x, dim=-1, p=1) * w, lambda x, w: functional.normalize(x, dim=-1, p=float("inf")) * w,
     lambda x, w: functional.cosine_similarity(x, x * w, dim=-1)[..., None] * x, lambda x, w: functional.relu(x).square() * w,
     lambda x, w: functional.leaky_relu(x, 0.2) * w, lambda x, w: functional.mish(x) + functional.logsigmoid(x) * w,
-    lambda x, w: functional.softplus(x, beta=3) * w, lambda x, w: torch.log1p(x * x) * w,
+    lambda x, w: functional.softplus(x, beta=3) * w, lambda x, w: functional.softplus(x, 2, threshold=0.5) * w, lambda x, w: torch.log1p(x * x) * w,
     lambda x, w: torch.logsumexp(x, -1, keepdim=True) * w - x,
     lambda x, w: torch.addcmul(x, x, w, value=0.3) + torch.addcdiv(x, x, 2 + w * w, value=3), lambda x, w: torch.lerp(x, w * x, x),
     lambda x, w: x.mean(-1, keepdim=True).expand_as(x).sum(-1, keepdim=True) * w.expand_as(x) - x.amin(-1, keepdim=True),
@@ -123,6 +123,14 @@ def writes_to_a_view(x):
 def test_refused(function, message):
     with pytest.raises(normjit.InvalidArgument, match=message):
         rowwise(function)(torch.ones(6, 8))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_numbers_that_the_type_does_not_have(dtype):
+    """A number that takes the place of elements is not rounded before results are."""
+    x = drawn(1, 4, 33).to(dtype)
+    for function in (lambda x: torch.where(x > 9e3, x, 0.1) * 0.7, lambda x: torch.where(x > 9e3, x, 0.1).sum(-1)):
+        torch.testing.assert_close(rowwise(function)(x), function(x.double()).to(dtype), rtol=0, atol=0)
 
 
 def test_infinite_numbers():

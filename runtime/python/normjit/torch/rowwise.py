@@ -25,7 +25,7 @@ from normjit.torch.formulas import call, formula
 from normjit.torch.functional import ALL_TYPES, check_tensor, is_shape
 from normjit.torch.rowwise_formula import Written
 from normjit.torch.rowwise_writer import NOT_GIVEN
-from normjit.torch.unrounded import Unrounded, in_double
+from normjit.torch.unrounded import Unrounded, UnroundedNumbers, in_double
 
 TOLERANCE = 1e-6  # the largest relative error of values and gradients, in the 2-norm
 SCALES = tuple(sign * size for size in (1.0, 0.1, 10.0, 100.0, 1000.0) for sign in (1, -1))  # factors of tried values
@@ -328,7 +328,9 @@ def _check(function: Callable[..., Any], of_tensors: Callable[..., Any], plan: W
         wide = [((torch.rand(_shape(shapes, axes, dim), generator=generator, dtype=torch.float64) + 0.5) * scale).requires_grad_()
                 for (_, axes, _, dim), scale in zip(kinds, scales)]
         leaves = [Unrounded(each, dtype).requires_grad_() for each, (_, _, dtype, _) in zip(wide, kinds)]
-        both = of_tensors(*leaves), _results(plan, wide, _by_torch)
+        with UnroundedNumbers():
+            own_results = of_tensors(*leaves)
+        both = own_results, _results(plan, wide, _by_torch)
         results, wanted = ([each for each in _flat(made)[0] if each is not None] for made in both)
         if [getattr(each, "shape", None) for each in results] != [each.shape for each in wanted]:
             raise InvalidArgument(f"{_shown(function)}: {IS_OTHER}")

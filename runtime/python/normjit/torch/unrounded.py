@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 import torch.utils._pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
 
 
 class Unrounded(torch.Tensor):
@@ -39,6 +40,17 @@ class Unrounded(torch.Tensor):
         if isinstance(made, (tuple, list)):
             return type(made)(map(unrounded, made, types))
         return unrounded(made, types)
+
+
+class UnroundedNumbers(TorchDispatchMode):
+    """Keeps the numbers that operations make tensors of, such as the second one of torch.where(x > 0, x, 0.1), from
+    being rounded to the type of other operands."""
+
+    def __torch_dispatch__(self, operator: Any, kinds: Any, arguments: Any = (), named: Any = None) -> Any:
+        made = operator(*arguments, **(named or {}))
+        if operator is not torch.ops.aten.scalar_tensor.default or not made.dtype.is_floating_point:
+            return made
+        return Unrounded(operator(*arguments, **{**(named or {}), "dtype": torch.float64}), made.dtype)
 
 
 def _rounded(value: Any) -> Any:
