@@ -140,13 +140,16 @@ def _pulled(problem: _Problem, kept: Any, above: Arrays) -> Arrays:
     readable.update((f"d{name}", norm._outputs[name]) for name in used)
     text = norm.with_optional(name for name in norm.outputs if name not in used)
     zeros = formulas.formula(text).without_gradient(given, dict(problem.numbers))
-    if 0 < len(used) < len(above) and norm.first_matrix([name for name in given if zeros.get(name) is not False]) is None:
-        whole = (used.get(name, jnp.zeros(*_output(problem, name, given[problem.first])[1:])) for name in problem.outputs)
-        return _pulled(problem, kept, tuple(whole))  # a kernel reads a matrix
     for name, array, is_wanted in zip(problem.names, arrays, perturbed):
         if used and is_wanted is not None and name not in zeros:
             dtype = jnp.float32 if array.dtype.itemsize == 1 else array.dtype
             gradients[f"d{name}"] = (norm._inputs[name], array.shape, jnp.dtype(dtype))
+    all_inputs = tuple(None if norm._inputs[name].is_shared else () for name in problem.names)
+    is_whole = len(used) == len(above) and perturbed == all_inputs
+    if gradients and not is_whole and not formulas.formula(text).reads_matrix(given, dict(problem.numbers), gradients):
+        whole = (used.get(name, jnp.zeros(*_output(problem, name, given[problem.first])[1:])) for name in problem.outputs)
+        made = _pulled(problem, (arrays, all_inputs), tuple(whole))  # a kernel reads a matrix
+        return tuple(jnp.zeros_like(each) if is_wanted is None else each for each, is_wanted in zip(made, perturbed))
     found = dict(zip(gradients, _computed(dataclasses.replace(problem, text=text), "backward", given, readable, gradients)))
     return tuple(found[f"d{name}"].astype(array.dtype) if f"d{name}" in found else jnp.zeros_like(array)
                  for name, array in zip(problem.names, arrays))

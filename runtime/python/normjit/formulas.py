@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _ARGUMENTS = ("self", "outputs", "out", "stream", "invariant", "accumulate")  # names of __call__'s parameters
 
+NO_MATRIX = "no output depends on a matrix"  # in the library's message
+
 # shared: [M,N] that all slices share; run: "R" of [N/R] or "128" of [M,N/128], else ""
 _Tensor = collections.namedtuple("_Tensor", ("name", "axes", "is_optional", "is_shared", "run"))
 
@@ -163,6 +165,11 @@ class Formula:
         tensors that a backward pass reads."""
         return _without_gradient(self, frozenset(given), tuple(numbers.items()))
 
+    def reads_matrix(self, given: Iterable[str], numbers: Mapping[str, float], gradients: Iterable[str]) -> bool:
+        """True if a matrix is read to compute these gradients, as every kernel must. `given` are the names of the
+        tensors that a backward pass may read."""
+        return _reads_matrix(self, frozenset(given), tuple(numbers.items()), tuple(gradients))
+
     def _compute(self, which: str, given: dict[str, Any], readable: _Tensors, writable: _Tensors,
                  usual: Callable[[Iterable[str], Mapping[str, float]], list[str]], outputs: Any, out: Out, stream: Any,
                  invariant: bool, accumulate: Any) -> _Call:
@@ -271,14 +278,7 @@ _made = functools.lru_cache(maxsize=None)(Formula)
 @functools.lru_cache(maxsize=512)
 def _without_gradient(norm: Formula, given: frozenset[str], numbers: tuple[tuple[str, float], ...]) -> dict[str, bool]:
     """Asks the library about each gradient, for rows of some length: if a gradient is 0, it is 0 for all lengths."""
-    runs = {t.run for t in norm._inputs.values() if t.run}
-    values = {**{run: 3.0 for run in runs if not run.isdigit()}, **dict(numbers)}
-    cols = 2 * 1009 * math.lcm(*(int(values.get(run, run)) for run in runs))
-    saved = [name for name in norm.outputs if name in given]
-    words = [norm.text, f"pass=backward cols={cols} save={','.join(saved) or 'none'}"]
-    words += ["slices=2"] if norm._has_slices else []
-    words += [f"{name}=f32" for name in sorted(given)] + [f"{name}={float(value)!r}" for name, value in values.items()]
-    text, found = " ".join(words), {}
+    text, found = _backward_of_some_cols(norm, given, numbers), {}
     for name, tensor in norm._inputs.items():
         if name not in given or tensor.is_shared:
             continue
@@ -289,6 +289,28 @@ def _without_gradient(norm: Formula, given: frozenset[str], numbers: tuple[tuple
         if kind != _library.DERIVED:
             found[name] = kind == _library.ZERO
     return found
+
+
+def _backward_of_some_cols(norm: Formula, given: frozenset[str], numbers: tuple[tuple[str, float], ...]) -> str:
+    """Returns a spec of the backward pass that reads these tensors, for rows of some length."""
+    runs = {t.run for t in norm._inputs.values() if t.run}
+    values = {**{run: 3.0 for run in runs if not run.isdigit()}, **dict(numbers)}
+    cols = 2 * 1009 * math.lcm(*(int(values.get(run, run)) for run in runs))
+    saved = [name for name in norm.outputs if name in given]
+    words = [norm.text, f"pass=backward cols={cols} save={','.join(saved) or 'none'}"]
+    words += ["slices=2"] if norm._has_slices else []
+    words += [f"{name}=f32" for name in sorted(given)] + [f"{name}={float(value)!r}" for name, value in values.items()]
+    return " ".join(words)
+
+
+@functools.lru_cache(maxsize=512)
+def _reads_matrix(norm: Formula, given: frozenset[str], numbers: tuple[tuple[str, float], ...],
+                  gradients: tuple[str, ...]) -> bool:
+    try:
+        _library.parse_spec(f"{_backward_of_some_cols(norm, given, numbers)} out={','.join(gradients)}")
+    except InvalidArgument as error:  # others are raised where the gradients are computed
+        return NO_MATRIX not in str(error)
+    return True
 
 
 @functools.lru_cache(maxsize=512)

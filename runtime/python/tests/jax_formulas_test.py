@@ -141,6 +141,15 @@ def test_an_output_without_use_takes_no_part_in_gradients():
     assert of_neither(x).tolist() == [[0, 0]]
 
 
+@pytest.mark.parametrize("text", ["norm of_rows(x[M,N], r[M]) -> s[M] { s = row_mean(x) + r * r }",
+                                  "norm of_rows(x[M,N], r[M]) -> y[M,N], s[M] { y = x * row_mean(x); s = r * r }"])
+def test_gradients_of_row_values_alone(text):
+    """No matrix is read for the gradient of r."""
+    x, r = random(1, 3, 8), random(2, 3)
+    norm = formula(text)
+    np.testing.assert_allclose(jax.grad(lambda r: sum(each.sum() for each in jax.tree.leaves(norm(x=x, r=r))))(r), 2 * r, rtol=1e-6)
+
+
 def test_of_the_library_and_8_bits():
     x, gamma = random(1, 9, 256), random(2, 256)
     y, scale = formula("rmsnorm_e4m3")(x=x, gamma=gamma, dtypes={"y": jnp.float8_e4m3fn})

@@ -178,3 +178,19 @@ def test_results_of_columns_alone():
     shifted = rowwise(lambda x, m: (x, m * 2))
     with pytest.raises(normjit.InvalidArgument, match="no result is computed from x or another tensor of its shape; one must be"):
         shifted(torch.ones(6, 8), torch.ones(6, 1))
+
+
+@pytest.mark.parametrize("is_wanted", [True, False])
+@pytest.mark.parametrize("function", [lambda x, r: (x * x.mean(-1, keepdim=True), r * r), lambda x, r: x.mean(-1, keepdim=True) + r * r,
+                                      lambda x, r: (x * x.detach().sign(), r.exp() * r)])
+def test_gradients_of_row_values_alone(function, is_wanted):
+    """No matrix is read for the gradient of r, whether or not those of matrices come in."""
+    x, r = leaf(3, 8), leaf(3, 1, seed=1)
+    x.requires_grad_(is_wanted)
+    compiled = torch.compile(rowwise(function), fullgraph=True, backend="aot_eager")
+    for made in (rowwise(function), compiled):
+        for used in itertools.product((0, 1), repeat=len(flat(function(x, r)))):
+            pairs = [[y.square().sum() for y, is_used in zip(flat(f(x, r)), used) if is_used] for f in (made, function)]
+            if pairs[1] and sum(pairs[1]).requires_grad:
+                got, wanted = (torch.autograd.grad(sum(each), r, allow_unused=True, materialize_grads=True) for each in pairs)
+                torch.testing.assert_close(got, wanted)

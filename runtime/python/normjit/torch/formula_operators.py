@@ -160,11 +160,12 @@ def _found(ctx: Any, above: Sequence[torch.Tensor | None], needs: Sequence[bool]
     given.update((f"d{name}", gradient) for name, gradient in zip(ctx.outputs, above) if gradient is not None)
     norm = normjit.formula(ctx.text)
     text = norm.with_optional([name for name, gradient in zip(ctx.outputs, above) if gradient is None])
-    zeros = normjit.formula(text).without_gradient(given, dict(zip(ctx.numbers, ctx.values)))
-    if norm.first_matrix([name for name in given if zeros.get(name) is not False]) is None:
-        by = _backward_by_torch  # a kernel reads a matrix
+    numbers = dict(zip(ctx.numbers, ctx.values))
+    zeros = normjit.formula(text).without_gradient(given, numbers)
     needed = [name for name, is_needed in zip(ctx.names, needs) if is_needed]
     wanted = [f"d{name}" for name in needed if name not in zeros]
+    if not normjit.formula(text).reads_matrix(given, numbers, wanted):
+        by = _backward_by_torch
     made = [] if not wanted else by(text, list(given), list(given.values()), ctx.numbers, ctx.values, wanted, None)
     found = dict(zip(wanted, made))
     found.update((f"d{name}", torch.zeros_like(given[name])) for name in needed if zeros.get(name))
@@ -205,7 +206,7 @@ def is_eager(tensors: Sequence[torch.Tensor | None]) -> bool:
 
 def _backward_by_torch(text: str, names: Strings, tensors: Tensors, numbers: Strings, values: Sequence[float],
                        outputs: Strings, dtypes: DTypes) -> Tensors:
-    """Computes gradients that kernels cannot compute: those of outputs that depend on no matrix, and those in calls of
+    """Computes gradients that kernels cannot compute: those for which no matrix is read, and those in calls of
     torch.autograd.grad(is_grads_batched=True), which has batched tensors."""
     norm = normjit.formula(text)
     leaves = {name: tensor for name, tensor in zip(names, tensors) if name not in norm.outputs}
