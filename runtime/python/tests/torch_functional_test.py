@@ -6,6 +6,7 @@ import re
 import normjit.torch
 import pytest
 import torch
+from normjit.torch import _kernels, operators
 from processes import run_program
 from torch_cases import DEVICES, NORMS, Served, assert_close, case, leaf, reference
 
@@ -211,9 +212,22 @@ def test_operators():
                               test_utils=tests)
 
 
-def test_no_kernel_for_the_device():
-    with pytest.raises(normjit.Unavailable, match="x: is on meta"):
-        normjit.torch.rms_norm(torch.empty(2, 3, device="meta"))
+def test_on_the_meta_device():
+    """A model without data gives shapes and types, as torch's own norms do."""
+    for make in (normjit.torch.LayerNorm, normjit.torch.RMSNorm):
+        norm = make(8, device="meta", dtype=torch.bfloat16)
+        x = torch.empty(3, 5, 8, device="meta", requires_grad=True)
+        y, h = norm(x, residual=torch.empty(3, 5, 8, device="meta", dtype=torch.bfloat16))
+        (y.sum() + h.sum()).backward()
+        assert all((t.device.type, t.shape, t.dtype) == ("meta", x.shape, x.dtype) for t in (y, h, x.grad))
+        assert all((p.grad.device.type, p.grad.dtype) == ("meta", torch.bfloat16) for p in norm.parameters())
+
+
+def test_no_kernel_for_the_device(monkeypatch):
+    monkeypatch.setattr(operators, "served", {"cuda"})
+    monkeypatch.setattr(_kernels, "why_not", lambda device: f"none for a {device}")
+    with pytest.raises(normjit.Unavailable, match="x: is on cpu; none for a cpu"):
+        normjit.torch.rms_norm(torch.ones(2, 3))
 
 
 @pytest.mark.parametrize("named, message", [

@@ -108,7 +108,7 @@ def _as(tensor, dtype):
 
 def _apply(norm, x, weight, bias, eps, weight_offset, residual, main_grad):
     _check_types(x, weight, bias, residual)
-    if not operators.serves(x.device.type):
+    if not operators.serves(x.device.type) and not x.is_meta:
         raise _kernels.Unavailable(f"x: is on {x.device}; {_kernels.why_not(x.device.type)}")
     check_finite("eps", eps, least=0)
     check_finite("weight_offset", weight_offset)
