@@ -106,6 +106,23 @@ class InPlace(InPython):
         return super().forward(x)
 
 
+class WithBias(InPython):
+    """An RMSNorm that adds a bias, if it has one."""
+
+    def __init__(self, has_bias=True):
+        super().__init__()
+        self.bias = torch.nn.Parameter(torch.zeros(WIDTH)) if has_bias else None
+
+    def forward(self, x):
+        y = super().forward(x)
+        return y if self.bias is None else y + self.bias
+
+
+class BiasLater(WithBias):
+    def __init__(self):
+        super().__init__(has_bias=False)
+
+
 class InTuple(InPython):
     def forward(self, x):
         return super().forward(x), None
@@ -248,7 +265,7 @@ class WholeMean(InPython):
         return self.weight * (x * torch.rsqrt(x.square().mean(list(range(1, x.dim())), keepdim=True) + self.eps))
 
 
-REFUSED = {ChannelsOfImages: "for an input of [1, 8, 2, 8]", LastButOne: "for an input of [2, 8, 8]",
+REFUSED = {WithBias: "computes rmsnorm and adds a bias", ChannelsOfImages: "for an input of [1, 8, 2, 8]", LastButOne: "for an input of [2, 8, 8]",
            Clamped: "around 30", ClampedFarOut: "around 1e+12", ClampedWeight: "around 30",
            DetachedStatistics: "its gradient of x is another", DetachedInput: "gradient of x is another",
            DetachedWeight: "its gradient of weight is another", ScaledGradient: "its gradient of x is another",
@@ -343,6 +360,10 @@ def _twice_by_property(module):
     module._factor = 2.0
 
 
+def _with_bias(module):
+    module.bias = torch.nn.Parameter(torch.linspace(-1, 1, WIDTH))
+
+
 def _nothing(module):
     pass
 
@@ -356,5 +377,6 @@ LEFT = {
     "class attribute": (ByClassAttribute, (5, WIDTH), _twice_of_class, "its attribute scale is not"),
     "method": (ByMethod, (5, WIDTH), _twice_by_method, "its attribute after is not"),
     "class's method": (ByMethod, (5, WIDTH), _twice_by_method_of_class, "its attribute after is not"),
+    "bias": (BiasLater, (5, WIDTH), _with_bias, "computes rmsnorm and adds a bias"),
     "property": (ByProperty, (5, WIDTH), _twice_by_property, "its attribute"),
 }

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch_cases import Served, leaf
 from torch_impostors import LEFT, REFUSED, WIDTH
+from torch_modules import InPython as WithoutBias
 
 
 def passes(module, *shape, seed=1, dtype=torch.float32):
@@ -58,3 +59,19 @@ def test_left_to_the_module(case, forward, monkeypatch):
     told = normjit.torch.report(module)["norms"][0][2]
     assert "1 calls were left to its own forward" in told and reason in told, told
     assert any(reason in each for each in normjit.torch.report()["left_to_modules"])
+
+
+@pytest.mark.parametrize("bias", [False, True, 0.0, "none"])
+def test_a_bias_that_is_a_setting(bias):
+    """A module may keep the argument `bias` of its constructor under this name."""
+    module = randomised(WithoutBias())
+    module.bias = bias
+    plain = copy.deepcopy(module)
+    for forward in (False, True):
+        patched = normjit.torch.patch(copy.deepcopy(module), forward=forward, verify=True)
+        y = patched(x := leaf(1, 5, WIDTH))
+        y.backward(dy := leaf(2, 5, WIDTH).detach())
+        assert_same((y, x.grad, patched.weight.grad), passes(plain, 5, WIDTH))
+        compiled = torch.compile(patched, fullgraph=True, backend="aot_eager")
+        torch.testing.assert_close(torch.autograd.grad(compiled(x), x, dy)[0], x.grad)
+    assert normjit.torch.report(patched, rows=5)["norms"][0][2] == "normjit's, by patch()"

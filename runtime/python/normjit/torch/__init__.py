@@ -21,7 +21,7 @@ from normjit._library import InvalidArgument
 _library.require("torch", "2.10", by="normjit.torch")
 import torch  # noqa: E402
 
-from normjit.torch import _kernels  # noqa: E402
+from normjit.torch import _kernels, probes  # noqa: E402
 from normjit.torch._kernels import batch_invariant, is_batch_invariant  # noqa: E402
 from normjit.torch.announcement import announce  # noqa: E402
 from normjit.torch.formulas import Norm, formula  # noqa: E402
@@ -80,7 +80,7 @@ def report(model: torch.nn.Module | None = None, rows: int | None = None,
 
 def _times_torchs(speed: Callable[..., float], norm: Found, module: torch.nn.Module, rows: int,
                   dtype: torch.dtype | None) -> float | None:
-    weight, bias = getattr(module, "weight", None), getattr(module, "bias", None)
+    weight, bias = (probes.parameters_or_none(module).get(name) for name in ("weight", "bias"))
     ours = {LayerNorm: "layernorm", RMSNorm: "rmsnorm"}.get(type(module))
     kind = ours or norm.norm
     if kind not in ("layernorm", "rmsnorm") or weight is None or _kernels.why_not(weight.device.type) is not None:

@@ -153,13 +153,15 @@ class _Patched:
 
 
 def _parameter(module, name):
-    """Returns getattr(module, name, None), which takes microseconds if there is none."""
+    """Returns a module's parameter, or None if it has none. getattr() would take microseconds in that case."""
     if torch.compiler.is_compiling():
-        return getattr(module, name, None)
-    for place in (module._parameters, vars(module)):  # DataParallel's replicas keep parameters in vars()
-        if name in place:
-            return place[name]
-    return getattr(module, name) if hasattr(type(module), name) else None
+        found = getattr(module, name, None)
+    else:
+        places = (module._parameters, vars(module))  # DataParallel's replicas keep parameters in vars()
+        found = next((place[name] for place in places if name in place), None)
+        if found is None and hasattr(type(module), name):
+            found = getattr(module, name)
+    return found if isinstance(found, torch.Tensor) else None
 
 
 def _inputs(kind, arguments, named):
@@ -205,6 +207,8 @@ def _why_own(module, mark, norm, inputs, weight, bias):
     if weight.dim() != 1 or x.dim() == 0 or x.shape[-1] != weight.shape[0] or (
             bias is not None and bias.shape != weight.shape):
         return f"x and weight are of {list(x.shape)} and {list(weight.shape)}; must be [.., N] and [N]"
+    if (wrong := probes.lacks_bias(norm, bias)) is not None:
+        return f"the module {wrong}"
     if any([t.dtype not in ALL_TYPES for t in given]):
         return f"x and weight are of {x.dtype} and {weight.dtype}"
     if not operators.serves(x.device.type):

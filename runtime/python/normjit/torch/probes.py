@@ -166,8 +166,20 @@ def twin_of(module, kind, dtypes, device, generator):
 
 def types_of(module):
     """Returns the types of a norm's parameters by name, as twin_of() takes them."""
-    parameters = {name: getattr(module, name) for name in ("weight", "bias") if hasattr(module, name)}
-    return {name: None if t is None else t.dtype for name, t in parameters.items()}
+    return {name: None if t is None else t.dtype for name, t in parameters_or_none(module).items()}
+
+
+def parameters_or_none(module):
+    """Returns those of a module's attributes weight and bias that are tensors or None. A bias may also be a setting."""
+    found = {name: getattr(module, name) for name in ("weight", "bias") if hasattr(module, name)}
+    return {name: t for name, t in found.items() if t is None or isinstance(t, torch.Tensor)}
+
+
+def lacks_bias(norm, bias):
+    """Returns why normjit does not serve a norm with this bias, which is None if there is none; None if it does."""
+    if bias is None or norm.norm == "layernorm":
+        return None
+    return f"computes {norm.norm} and adds a bias, which normjit's {norm.norm} does not"
 
 
 def parameters_of(twin):

@@ -82,6 +82,9 @@ def recognise(module, kind, has_gate=False):
     probe, state = _Probe(module, kind, has_gate), torch.get_rng_state()
     try:
         norm, shape = _match(probe)
+        wrong = probes.lacks_bias(norm, probes.types_of(module).get("bias"))
+        if wrong is not None:
+            raise Refused(wrong)
         ranks = _try_shapes(probe, norm)
         _try_values(probe, norm, shape)
         _try_ways_to_call(probe, norm, shape)

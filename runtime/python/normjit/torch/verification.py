@@ -6,7 +6,7 @@ import math
 import torch
 
 from normjit._library import Error
-from normjit.torch import gated
+from normjit.torch import gated, probes
 
 LIMITS = {torch.float32: 1e-4, torch.float64: 1e-5, torch.bfloat16: 3e-2, torch.float16: 1e-2}  # the largest distances
                                                                                                 # in the 2-norm
@@ -21,15 +21,15 @@ def at_backward(mark, module, kind, inputs, y, norm, applied):
     autocast = dict(device_type=device, dtype=torch.get_autocast_dtype(device),
                     enabled=torch.is_autocast_enabled(device))
     inputs = dict(zip(("x", "gate"), (t.detach() for t in inputs)))
-    parameters = {name: getattr(module, name, None) for name in ("weight", "bias")}
-    parameters = {name: t if t is None else t.detach() for name, t in parameters.items()}
-    attributes = {name: value for name, value in vars(module).items() if name not in parameters}
+    own = probes.parameters_or_none(module)
+    parameters = {name: None if own.get(name) is None else own[name].detach() for name in ("weight", "bias")}
+    attributes = {name: value for name, value in vars(module).items() if name not in own}
 
     def own_gradients(wide):
         """Computes gradients with the module's code, in the types of its tensors, or in double if `wide`."""
         leaves = [t if t is None else _leaf(t, wide) for t in (*inputs.values(), *parameters.values())]
         twin = object.__new__(kind)
-        twin.__dict__.update(attributes, _parameters=dict(zip(parameters, leaves[len(inputs):])))
+        twin.__dict__.update(attributes, _parameters={name: leaf for name, leaf in zip(parameters, leaves[len(inputs):]) if name in own})
         with torch.enable_grad(), torch.autocast(**{**autocast, "enabled": autocast["enabled"] and not wide}):
             y = kind.forward(twin, *leaves[: len(inputs)])
         return _gradients(y, leaves)
