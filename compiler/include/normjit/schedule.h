@@ -106,8 +106,7 @@ Schedule heuristic(const Spec& spec, const Target& target);
 /// numbers: row groups that the rows limited become as many as the device runs at once.
 Schedule for_open_rows(const Schedule& schedule, const Spec& spec, const Spec& open, const Target& target);
 
-/// Explains that schedule to people: returns the lines of the tables of measurements, or the properties of the problem,
-/// that decided.
+/// Explains heuristic() to people: returns the measured points, or the properties of the problem, that decided.
 std::vector<std::string> heuristic_reasons(const Spec& spec, const Target& target);
 
 }  // namespace normjit
