@@ -323,8 +323,8 @@ Status check_rules(const Said& said) {
 }
 
 Status validate(const Spec& spec) {
+    const DefaultSettings settings;
     if (spec.formula) {
-        const DefaultSettings settings;
         NORMJIT_RETURN_IF_ERROR(check_formula_spec(spec));
         return is_of_kernel(spec) ? Status() : check_text(spec);
     }

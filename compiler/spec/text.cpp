@@ -7,6 +7,7 @@
 #include "spec/fields.h"
 #include "spec/formula.h"
 #include "spec/rules.h"
+#include "support/default_settings.h"
 #include "support/try.h"
 
 #include "normjit/spec.h"
@@ -228,6 +229,7 @@ Expected<Spec> parse_spec(std::string_view text) {
     if (text.find("->") != text.npos)
         return invalid_argument(fmt::format("spec: a formula begins with the word norm and a name, not with '{}'",
                                             text::shown(text.substr(0, text.find(' ')))));
+    const DefaultSettings settings;  // a number may be denormal
     NORMJIT_TRY(const auto fields, text::Fields::parse("spec", text, keys()));
     Spec spec;
     Named outputs;

@@ -47,14 +47,16 @@ Engine::Impl::Loaded Engine::Impl::load(const Artifact& artifact) const {
 
 namespace {
 
-/// Returns the nearest of 1, 2, 3, 4, 6, 8, 12, 16 and so on, so that similar numbers have one kernel.
+/// Returns the nearest of 1, 2, 3, 4, 6, 8, 12, 16 and so on, so that similar numbers have one kernel. Two of them are
+/// divided by their geometric mean. All arithmetic is on integers: a caller may trap inexact results.
 int64_t rounded(int64_t count) {
-    constexpr double half_step = 1.224745, step_and_half = 1.732051;  // the geometric means of 1, 1.5 and 2
+    constexpr int digits = 30;  // the squares of the leading ones fit 64 bits
     if (count < 0 || count > INT64_MAX / 2) return Request::unknown;
     if (count < 4) return count;
-    const auto floor = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(count)));
-    const double beyond = static_cast<double>(count) / static_cast<double>(floor);
-    return beyond < half_step ? floor : beyond < step_and_half ? floor + floor / 2 : 2 * floor;
+    const uint64_t all = static_cast<uint64_t>(count), floor = std::bit_floor(all);
+    const int dropped = std::max(0, static_cast<int>(std::bit_width(all)) - digits);
+    const uint64_t square = (all >> dropped) * (all >> dropped), one = (floor >> dropped) * (floor >> dropped);
+    return static_cast<int64_t>(2 * square < 3 * one ? floor : square < 3 * one ? floor + floor / 2 : 2 * floor);
 }
 
 Request request_of(const Spec& spec, const PrepareOptions& options) {

@@ -177,7 +177,7 @@ TEST_CASE("formulas are read and kernels made, whatever the caller traps") {
           "norm a(x[M,N]) -> y[M,N] { y = x * (1 / (N - 1)) } cols=1",
           "norm a(x[M,N]) -> y[M,N] { y = x * 1e300 * 1e300 + (0 / 0) } cols=10 pass=forward",
           "norm a(x[M,N], w[N/R]) -> y[M,N] { y = gelu(x * k) * w } cols=6 R=3 k=0.7 out=dx,dw x=f64",
-          "rmsnorm cols=1000 stats=recompute gamma_offset=0.3 eps=1e-7"}) {
+          "rmsnorm cols=1000 stats=recompute gamma_offset=0.3 eps=1e-7", "rmsnorm cols=9 gamma_offset=1e-320"}) {
         CAPTURE(text);
         const auto [reason, kept] = with_odd_rounding([&]() -> std::string {
             const auto spec = parse_spec(text);
@@ -185,7 +185,7 @@ TEST_CASE("formulas are read and kernels made, whatever the caller traps") {
             for (const char* other : {"sm_90", "aarch64"}) heuristic(*spec, *parse_target(other));
             const auto engine = Engine::create({.threads = 2});
             if (!engine.ok()) return engine.status().message();
-            const auto kernel = engine->prepare(*spec);
+            const auto kernel = engine->prepare(*spec, {.expected_rows = (int64_t{1} << 60) - 1});
             if (!kernel.ok()) return kernel.status().message();
             const auto read = parse_artifact(serialise(kernel->artifact()));
             return read.ok() ? engine->load(*read).status().message() : read.status().message();
@@ -193,6 +193,15 @@ TEST_CASE("formulas are read and kernels made, whatever the caller traps") {
         CHECK(reason == "");
         CHECK(kept);
     }
+}
+
+TEST_CASE("a denormal number of a spec is not taken for zero, however the caller rounds") {
+    if (on_gpu()) return;
+    const auto refused = [] { return parse_spec("rmsnorm cols=10 gamma=none gamma_offset=1e-320").status().message(); };
+    CHECK(with_odd_rounding(refused).first == refused());
+    Spec spec = *parse_spec("rmsnorm cols=10 gamma=none");
+    spec.gamma_offset = 1e-320;
+    CHECK(with_odd_rounding([&] { return validate(spec).ok(); }).first == false);
 }
 
 TEST_CASE("the same code is made, however the caller rounds") {
