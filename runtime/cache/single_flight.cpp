@@ -1,34 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cache/single_flight.h"
 
+#include <algorithm>
+
 namespace normjit::cache {
 
 Expected<LoadedKernel> SingleFlight::run(const Request& request, const Make& make) {
     std::promise<Result> promise;
+    const Flight* own = nullptr;
     {
         std::unique_lock lock(mutex_);
-        if (const auto found = flights_.find(request); found != flights_.end()) {
-            const std::shared_future<Result> flight = found->second;
+        if (const auto found = std::ranges::find(flights_, request, &Flight::request); found != flights_.end()) {
+            const std::shared_future<Result> result = found->result;
             lock.unlock();
-            return flight.get();
+            return result.get();
         }
-        flights_.emplace(request, promise.get_future().share());
+        own = &flights_.emplace_front(Flight{request, promise.get_future().share()});
     }
     try {
         Result result = make(request);
-        land(request);
+        land(own);
         promise.set_value(result);
         return result;
     } catch (...) {
-        land(request);
+        land(own);
         promise.set_exception(std::current_exception());
         throw;
     }
 }
 
-void SingleFlight::land(const Request& request) {
+void SingleFlight::land(const Flight* flight) {
     const std::lock_guard lock(mutex_);
-    flights_.erase(request);
+    std::erase_if(flights_, [&](const Flight& each) { return &each == flight; });
 }
 
 }  // namespace normjit::cache

@@ -9,8 +9,8 @@
 
 #include <functional>
 #include <future>
+#include <list>
 #include <mutex>
-#include <unordered_map>
 
 namespace normjit::cache {
 
@@ -25,10 +25,16 @@ class SingleFlight {
   private:
     using Result = Expected<LoadedKernel>;
 
-    void land(const Request& request);
+    struct Flight {
+        Request request;
+        std::shared_future<Result> result;
+    };
+
+    /// Removes a flight, once or again. Takes no memory: an exception that says there is none must reach all who wait.
+    void land(const Flight* flight);
 
     std::mutex mutex_;
-    std::unordered_map<Request, std::shared_future<Result>, RequestHash> flights_;
+    std::list<Flight> flights_;  ///< at most one for each thread
 };
 
 }  // namespace normjit::cache

@@ -11,10 +11,11 @@ std::atomic<int64_t> allocations{0};
 namespace {
 
 thread_local int64_t left = -1;  ///< allocations of this thread until one fails; negative: none does
+thread_local bool fails_later = false;
 
 void* allocate_or_null(std::size_t bytes) {
     ++allocations;
-    if (left >= 0 && left-- == 0) return nullptr;
+    if (left >= 0 ? left-- == 0 : fails_later) return nullptr;
     return std::malloc(bytes == 0 ? 1 : bytes);
 }
 
@@ -25,8 +26,8 @@ void* allocate(std::size_t bytes) {
 
 }  // namespace
 
-FailingAllocation::FailingAllocation(int64_t count) { left = count; }
-FailingAllocation::~FailingAllocation() { left = -1; }
+FailingAllocation::FailingAllocation(int64_t count, Later later) { left = count, fails_later = later == Later::fail; }
+FailingAllocation::~FailingAllocation() { left = -1, fails_later = false; }
 bool FailingAllocation::was_reached() { return left < 0; }
 
 }  // namespace normjit::test

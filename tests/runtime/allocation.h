@@ -10,10 +10,12 @@ namespace normjit::test {
 /// Allocations of all threads so far.
 extern std::atomic<int64_t> allocations;
 
-/// While it lives, `count` more allocations of this thread succeed, the next one fails, and later ones succeed.
+/// While it lives, `count` more allocations of this thread succeed, and the next one fails. Later ones succeed, or fail
+/// as well.
 class FailingAllocation {
   public:
-    explicit FailingAllocation(int64_t count);
+    enum class Later { succeed, fail };
+    explicit FailingAllocation(int64_t count, Later later = Later::succeed);
     ~FailingAllocation();
     static bool was_reached();
 };

@@ -31,10 +31,12 @@ Spec spec(int64_t cols) { return *parse_spec("rmsnorm out=dx cols=" + std::to_st
 /// The result of one run with a failing allocation.
 enum class End { not_reached, worked, status, thrown };
 
-End with_failing(int64_t point, const std::function<Status()>& work) {
+using Later = FailingAllocation::Later;
+
+End with_failing(int64_t point, const std::function<Status()>& work, Later later = Later::succeed) {
     Status status;
     try {
-        const FailingAllocation failing(point);
+        const FailingAllocation failing(point, later);
         status = work();
         if (!FailingAllocation::was_reached()) return End::not_reached;
     } catch (const std::bad_alloc&) {
@@ -44,18 +46,23 @@ End with_failing(int64_t point, const std::function<Status()>& work) {
     return status.ok() ? End::worked : End::status;
 }
 
-/// Fails every allocation of the work, with sanitizers every seventh, fewer with a limited NORMJIT_TEST_ROUNDS; then
-/// `next` must work.
+/// Fails every allocation of the work, and some with all later ones. With sanitizers it fails every seventh, with a
+/// limited NORMJIT_TEST_ROUNDS fewer. Afterwards `next` must work. Both get the number of the run. Returns how many
+/// allocations there are.
 int64_t fail_everywhere(const std::function<Status(int64_t)>& work, const std::function<void(int64_t)>& next) {
-    int64_t ends[4] = {};
+    int64_t ends[4] = {}, run = 0;
+    const auto end_with = [&](int64_t point, Later later) {
+        const End end = with_failing(point, [&] { return work(run); }, later);
+        ++ends[static_cast<int>(end)];
+        next(run++);
+        return end;
+    };
     const int64_t part = 100 / rounds(100),
                   step = keeps_freed_memory() && !is_long() ? std::max<int64_t>(7, 2 * part) : part;
     for (int64_t point = 0;; point += step) {
         CAPTURE(point);
-        const End end = with_failing(point, [&] { return work(point); });
-        ++ends[static_cast<int>(end)];
-        next(point);
-        if (end != End::not_reached) continue;
+        if (point % 8 == 0) end_with(point, Later::fail);
+        if (end_with(point, Later::succeed) != End::not_reached) continue;
         MESSAGE(point, " points: ", ends[1], " worked, ", ends[2], " ended in a status, ", ends[3], " in bad_alloc");
         return point;
     }
