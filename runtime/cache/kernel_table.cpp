@@ -36,15 +36,17 @@ void KernelTable::replace(const Request& request, const LoadedKernel& kernel) {
     make_room(dropped);
 }
 
+/// If memory runs out on the way, the kernel is in the table without this request, and goes as others do.
 void KernelTable::insert(const Request& request, const LoadedKernel& kernel) {
     Node& node = nodes_[kernel.get()];
+    node.used = ++tick_;
+    if (!node.kernel) {
+        node.kernel = kernel;
+        node.bytes = 2 * static_cast<int64_t>(kernel->artifact.code.size());
+        bytes_ += node.bytes;
+    }
     node.requests.push_back(request);
     by_request_.emplace(request, &node);
-    node.used = ++tick_;
-    if (node.kernel) return;
-    node.kernel = kernel;
-    node.bytes = 2 * static_cast<int64_t>(kernel->artifact.code.size());
-    bytes_ += node.bytes;
 }
 
 void KernelTable::drop(const Request& request, std::vector<LoadedKernel>& dropped) {

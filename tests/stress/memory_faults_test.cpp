@@ -3,6 +3,7 @@
 // the next call works. A launch allocates nothing (runtime.kernel).
 #include "allocation.h"
 #include "c_objects.h"
+#include "cache/kernel_table.h"
 #include "fake_device.h"
 #include "stress.h"
 #include "temporary_folder.h"
@@ -15,6 +16,7 @@
 #include <new>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -175,6 +177,23 @@ TEST_CASE("memory runs out in the C interface, which throws nothing") {
     }
     MESSAGE(point, " points, ", refused, " refused");
     CHECK(refused > 50);
+}
+
+TEST_CASE("kernels that could not be remembered take no place of others") {
+    Artifact artifact;
+    artifact.spec = spec(1);
+    cache::KernelTable table({.kernels = 2, .bytes = INT64_MAX});
+    std::vector<cache::LoadedKernel> lost;
+    for (int64_t point = 0; point < 30; ++point) {
+        const auto kernel = lost.emplace_back(std::make_shared<FakeKernel>(artifact));
+        const cache::Request request{spec(2 + point), {}};
+        with_failing(point % 5, [&] { return table.add(request, kernel), Status(); });
+    }
+    lost.clear();
+    const cache::Request last{spec(1), {}};
+    table.add(last, std::make_shared<FakeKernel>(artifact));
+    CHECK(table.find(last) != nullptr);
+    CHECK(table.size() <= 2);
 }
 
 TEST_CASE("a background prepare that lacks memory leaves nothing pending") {
