@@ -33,24 +33,25 @@ struct normjit_artifact {
 
 namespace {
 
-/// The message of a thread's last error. A call may fail after the thread's objects are destroyed, in the program's own
-/// destructors and exit handlers: its message, cut off if it is long, needs no memory that would have to be freed.
-constinit thread_local bool message_is_gone = false;
-constinit thread_local char late_message[256] = "";
-struct LastMessage {
+/// The message of a thread's last error. It begins in memory that the thread has from its start: a report that memory is
+/// short needs none, not even for a destructor, without which glibc ends the process. Only a longer message takes more.
+/// After the thread's objects are destroyed, in the program's own destructors and exit handlers, it is cut off.
+constinit thread_local char message_begin[512] = "";
+constinit thread_local bool is_longer = false, longer_is_gone = false;
+struct LongerMessage {
     std::string text;
-    ~LastMessage() { message_is_gone = true; }
+    ~LongerMessage() { is_longer = false, longer_is_gone = true; }
 };
-thread_local LastMessage last_message;
+thread_local LongerMessage longer_message;
 
 normjit_status report(Code code, const char* message) noexcept {
-    if (message_is_gone) {
-        std::snprintf(late_message, sizeof late_message, "%s", message);
-    } else {
+    const auto length = std::snprintf(message_begin, sizeof message_begin, "%s", message);
+    is_longer = false;
+    if (length >= static_cast<int>(sizeof message_begin) && !longer_is_gone) {
         try {
-            last_message.text = message;
-        } catch (const std::bad_alloc&) {
-            last_message.text.clear();
+            longer_message.text = message;
+            is_longer = true;
+        } catch (const std::bad_alloc&) {  // its begin remains
         }
     }
     return static_cast<normjit_status>(code);
@@ -94,7 +95,7 @@ Expected<Schedule> schedule_for(const char* text, const Spec& spec, const Target
 
 int32_t normjit_version(void) { return NORMJIT_VERSION; }
 
-const char* normjit_last_error(void) { return message_is_gone ? late_message : last_message.text.c_str(); }
+const char* normjit_last_error(void) { return is_longer ? longer_message.text.c_str() : message_begin; }
 
 const char* normjit_tensor_name(int32_t tensor) {
     const auto* found = std::ranges::find(tensor_table, tensor, &TensorInfo::number);

@@ -12,14 +12,17 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstdlib>
 #include <functional>
 #include <new>
 #include <optional>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -194,6 +197,28 @@ TEST_CASE("kernels that could not be remembered take no place of others") {
     table.add(last, std::make_shared<FakeKernel>(artifact));
     CHECK(table.find(last) != nullptr);
     CHECK(table.size() <= 2);
+}
+
+TEST_CASE("a thread without any memory reports its first error") {
+    if (keeps_freed_memory()) return;  // a sanitizer has memory of its own, and ends the process without it
+    const pid_t child = fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+        std::thread([] {
+            const struct rlimit none{};
+            setrlimit(RLIMIT_AS, &none);
+            for (size_t bytes = size_t{1} << 20; bytes > 0; bytes /= 2) {
+                while (std::malloc(bytes) != nullptr) {
+                }
+            }
+            const bool is_told = normjit_launch(nullptr, nullptr) == NORMJIT_FAILED &&
+                                 std::string_view(normjit_last_error()) == "out of memory";
+            _exit(is_told ? 0 : 1);
+        }).join();
+    }
+    int status = 0;
+    REQUIRE(waitpid(child, &status, 0) == child);
+    CHECK(status == 0);
 }
 
 TEST_CASE("a background prepare that lacks memory leaves nothing pending") {
