@@ -36,6 +36,15 @@ TEST_CASE("versions") {
           "cuda: the driver is too old: it tells no version; it must support CUDA 11.8");
 }
 
+TEST_CASE("a driver that did not start is started again") {
+    FakeCuda& fake = fake_driver();
+    fake.failing = "cuInit";
+    fake.failure = 2;
+    static_cast<void>(cuda::driver());  // works if another test has started it
+    fake.reset();
+    CHECK(cuda::driver().ok());
+}
+
 TEST_CASE("no device") {
     fake_driver().devices.clear();
     CHECK(refusal() == "cuda: the driver finds no device");

@@ -137,19 +137,8 @@ Expected<Nvrtc> open_first() {
 
 }  // namespace
 
-/// Opens NVRTC once. After a failure the next call searches again, since variables may have changed: a static object
-/// whose initialisation throws is initialised again.
 Expected<const Nvrtc*> nvrtc() {
-    try {
-        static const Nvrtc& opened = *lasting([] {
-            auto found = open_first();
-            if (!found.ok()) throw found.status();
-            return *std::move(found);
-        }());
-        return &opened;
-    } catch (const Status& missing) {
-        return missing;
-    }
+    return opened_once([] { return open_first(); });
 }
 
 }  // namespace normjit::backend::cuda

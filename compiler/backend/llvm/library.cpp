@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/llvm/library.h"
 
+#include "support/lasting.h"
 #include "support/try.h"
 
 #include <algorithm>
@@ -68,24 +69,10 @@ Expected<Library> open() {
     return Library{function};
 }
 
-/// A failed search is repeated by the next call: a static object whose initialisation throws is initialised again.
-Expected<Library> library() {
-    try {
-        static const Library opened = [] {
-            auto found = open();
-            if (!found.ok()) throw found.status();
-            return *found;
-        }();
-        return opened;
-    } catch (const Status& missing) {
-        return missing;
-    }
-}
-
 }  // namespace
 
 Expected<Answered> ask(const Question& question) {
-    NORMJIT_TRY(const Library llvm, library());
+    NORMJIT_TRY(const Library* llvm, opened_once([] { return open(); }));
     Answered all;
     const Answer answer{
         &all,
@@ -93,7 +80,7 @@ Expected<Answered> ask(const Question& question) {
             static_cast<Answered*>(self)->entries.push_back({name, offset});
         },
         [](void* self, const char* bytes, size_t count) { static_cast<Answered*>(self)->bytes.assign(bytes, count); }};
-    const int code = llvm.ask(&question, &answer);
+    const int code = llvm->ask(&question, &answer);
     if (code == out_of_memory) throw std::bad_alloc();
     if (code != answered) return Status(static_cast<Code>(code), std::move(all.bytes));
     return all;

@@ -85,12 +85,10 @@ Expected<Driver> open_driver(const char* library) {
 }
 
 Expected<const Driver*> driver() {
-    static const auto& opened = *lasting([] {
+    return opened_once([] {
         const std::string given = environment() ? environment()->cuda_driver : "";
         return open_driver(given.empty() ? "libcuda.so.1" : given.c_str());
-    }());
-    if (!opened.ok()) return opened.status();
-    return &*opened;
+    });
 }
 
 std::string version_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }

@@ -93,7 +93,7 @@ struct Driver {
 /// is none, if it is too old, or if it finds no device.
 Expected<Driver> open_driver(const char* library);
 
-/// Returns the driver of this machine, or the library that NORMJIT_CUDA_DRIVER names. The first call opens it.
+/// Returns the driver of this machine, or the library that NORMJIT_CUDA_DRIVER names. The first call that can opens it.
 Expected<const Driver*> driver();
 
 /// Returns "12.4" for 12040.
