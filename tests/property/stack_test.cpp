@@ -59,7 +59,22 @@ std::string check_stack(const Case& a_case) {
     return used <= allowed_stack(a_case) ? "" : fmt::format("a launch takes {} bytes of the stack", used);
 }
 
+std::string check_stack_of_making(const Case& a_case) {
+    if (a_case.target.is_cuda()) return {};
+    const Engine& shared = engine(a_case.threads);
+    Status status;
+    const size_t idle = stack_used([] {});
+    const size_t used = stack_used([&] { status = make_kernel(a_case, shared).status(); }) - idle;
+    const size_t allowed = keeps_freed_memory() ? 768 << 10 : 96 << 10;
+    if (!status.ok()) return status.message();
+    return used <= allowed ? "" : fmt::format("making a kernel takes {} bytes of the stack", used);
+}
+
 }  // namespace
+
+TEST_CASE("making a kernel for a CPU takes at most 96 KiB of its caller's stack") {
+    check_cases(300, random_case, check_stack_of_making);
+}
 
 TEST_CASE("a launch takes at most 64 KiB of its caller's stack, 96 KiB where formulas are evaluated") {
     check_cases(300, random_case, check_stack);
