@@ -91,13 +91,22 @@ class Tune(Case):
         result = normjit(*self.tune("--budget", "0.000001"))
         self.assertEqual(result.returncode, 0)
         self.assertEqual(result.stderr,
-                         "note: no time was left for 3 of 3 problems; start again to continue\n")
+                         "note: 3 of 3 problems are left; start again to continue\n")
+
+    def test_a_device_that_is_missing_is_one_error(self):
+        for words in (self.SPECS, ["--points", self.folder / "p.txt"]):
+            result = normjit("tune", *words, "-o", self.folder / "r.jsonl", "--device", "cuda:0",
+                             env=os.environ | {"NORMJIT_CUDA_DRIVER": "/nowhere"})
+            self.assertEqual((result.returncode, result.stdout), (3, ""))
+            self.assertRegex(result.stderr, r"^error: --device cuda:0: cuda: .*/nowhere.*; available: cpu\n$")
+            self.assertFalse((self.folder / "p.txt").exists())
 
     def test_sizes_of_specs_that_are_for_any(self):
         any_size = "layernorm slices=any cols=64 per_slice=gamma"
         self.file((any_size + "\n").encode(), "shapes.txt")
-        self.refused(2, "shapes.txt:1: spec: rows is missing: the number of rows to make, at least 0", *self.tune())
-        self.refused(2, "shapes.txt:1: spec: slices=any: the number of slices to make is missing",
+        self.refused(2, "shapes.txt:1: spec: rows is missing: the number of rows to make, at least 0; --rows gives it",
+                     *self.tune())
+        self.refused(2, "shapes.txt:1: spec: slices=any: the number of slices to make is missing; --slices gives it",
                      *self.tune("--rows", "8"))
         self.done(*self.tune("--rows", "8", "--slices", "3"))
         self.assertEqual([each["spec"] for each in self.records()],
@@ -105,7 +114,8 @@ class Tune(Case):
 
     def test_usage(self):
         self.file(b"layernorm rows=3 cols=64\nlayernorm cols=7\n", "shapes.txt")
-        self.refused(2, "shapes.txt:2: spec: rows is missing: the number of rows to make, at least 0", *self.tune())
+        self.refused(2, "shapes.txt:2: spec: rows is missing: the number of rows to make, at least 0; --rows gives it",
+                     *self.tune())
         self.refused(2, "nothing to tune: give a shapes file or a spec (see normjit tune --help)",
                      "tune", "-o", self.folder / "r.jsonl")
         self.refused(2, "--shard 5/4: must be one of several parts, such as 1/4",

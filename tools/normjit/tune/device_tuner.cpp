@@ -48,11 +48,14 @@ DeviceTuner::DeviceTuner(TunerOptions options, Child::Main work)
     }
 }
 
-Status DeviceTuner::start_worker() {
+Status DeviceTuner::start() {
+    if (worker_.running()) return {};
     NORMJIT_TRY(worker_, Child::start(work_));
     NORMJIT_TRY(const Json hello, ask(nullptr, options_.timeout_seconds));
-    if (hello.contains("error"))
+    if (hello.contains("error")) {
+        worker_.kill();
         return Status(static_cast<Code>(hello["code"].get<int>()), hello["error"].get<std::string>());
+    }
     device_.model = hello["model"];
     NORMJIT_TRY(device_.target, parse_target(hello["target"].get<std::string>()));
     device_.threads = hello["threads"];
@@ -76,7 +79,7 @@ Expected<Json> DeviceTuner::ask(const Json& request, double seconds) {
 }
 
 Status DeviceTuner::open(const Spec& spec, const std::vector<Schedule>& ahead) {
-    if (!worker_.running()) NORMJIT_RETURN_IF_ERROR(start_worker());
+    NORMJIT_RETURN_IF_ERROR(start());
     const Json request = {{"op", "open"}, {"spec", to_text(spec)}, {"ahead", texts_of(ahead)}};
     NORMJIT_TRY(const Json answer, ask(request, open_seconds));
     if (answer.contains("error")) return failed(answer["error"].get<std::string>());
@@ -233,7 +236,7 @@ Expected<TuningRecord> DeviceTuner::decide(const Spec& spec, const Search& searc
 
 Expected<DeviceTuner::Outcome> DeviceTuner::tune(const Spec& spec, Clock::time_point end,
                                                  const std::function<void(size_t measured)>& progress) {
-    if (!worker_.running()) NORMJIT_RETURN_IF_ERROR(start_worker());
+    NORMJIT_RETURN_IF_ERROR(start());
     Outcome outcome;
     if (const TuningRecord* done = done_before(spec)) {
         outcome.record = *done;

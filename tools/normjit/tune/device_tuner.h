@@ -43,13 +43,15 @@ class DeviceTuner {
         bool was_done = false;              ///< true if the records already had it
         std::vector<std::string> failures;  ///< candidates that crashed, hung or were wrong: "<schedule>: <how>"
     };
+    /// Starts the worker unless it runs. Fails if the device does not work, or the worker does not answer.
+    Status start();
+
     /// Searches until `end`. Then the fastest candidates compete in a final, and the record is appended. `progress` is
     /// called for each candidate. Fails if the device or the problem's own heuristic does not work.
     Expected<Outcome> tune(const Spec& spec, Clock::time_point end,
                            const std::function<void(size_t measured)>& progress);
 
   private:
-    Status start_worker();
     Status open(const Spec& spec, const std::vector<Schedule>& ahead = {});
     Expected<Json> ask(const Json& request, double seconds);
     std::optional<double> measure(const Search& search, const Spec& spec, const Schedule& schedule, Outcome& outcome);

@@ -99,7 +99,7 @@ Expected<std::vector<Spec>> read_problems(const TuneOptions& options) {
     if (options.inputs.empty() && !options.points.empty()) {
         specs = tune::problems_of_points();
     } else {
-        NORMJIT_TRY(specs, read_shapes(options.inputs, {given(options.rows), given(options.slices)}));
+        NORMJIT_TRY(specs, read_shapes(options.inputs, {given(options.rows), given(options.slices), true}));
     }
     std::vector<Spec> different;
     for (const Spec& spec : specs) {
@@ -159,25 +159,31 @@ Clock::time_point end_of(Clock::time_point deadline, int at, size_t problems, si
     return Clock::now() + left / std::max<int64_t>(rest, 1);
 }
 
-/// Runs in the process of a tuner.
+Json error_event(std::string_view event, const Status& status) {
+    return {{"event", event}, {"error", status.message()}, {"code", static_cast<int>(status.code())}};
+}
+
+/// Runs in the process of a tuner. Without a worker it leaves the problems to the other tuners.
 void run_tuner(const tune::TunerOptions& options, const std::vector<Spec>& specs, Queue& queue, size_t tuners,
                Clock::time_point deadline, Channel& parent) {
     DeviceTuner tuner(options, [&](Channel& channel) { tune::serve(options.device, channel); });
-    for (int at = queue.next++; at < static_cast<int>(specs.size()) && Clock::now() < deadline; at = queue.next++) {
+    const auto most = static_cast<int>(specs.size());
+    while (queue.next < most && Clock::now() < deadline) {
+        if (const Status started = tuner.start(); !started.ok())
+            return static_cast<void>(parent.send(error_event("gone", started)));
+        const int at = queue.next++;
+        if (at >= most) return;
         const Spec& spec = specs[static_cast<size_t>(at)];
         const auto progress = [&](size_t measured) {
             static_cast<void>(parent.send({{"event", "progress"}, {"spec", to_text(spec)}, {"measured", measured}}));
         };
         const auto outcome = tuner.tune(spec, end_of(deadline, at, specs.size(), tuners), progress);
-        Json event = {{"event", "done"}, {"at", at}};
-        if (outcome.ok()) {
-            event["record"] = to_text(*outcome->record);
-            event["was_done"] = outcome->was_done;
-            event["failures"] = outcome->failures;
-        } else {
-            event["error"] = outcome.status().message();
-            event["code"] = static_cast<int>(outcome.status().code());
-        }
+        Json event = outcome.ok() ? Json{{"event", "done"},
+                                         {"record", to_text(*outcome->record)},
+                                         {"was_done", outcome->was_done},
+                                         {"failures", outcome->failures}}
+                                  : error_event("done", outcome.status());
+        event["at"] = at;
         if (!parent.send(event).ok()) return;
     }
 }
@@ -186,15 +192,23 @@ struct Results {
     std::vector<std::optional<TuningRecord>> records;
     size_t done_before = 0;
     std::vector<std::string> failures;  ///< failures of candidates
-    std::vector<Status> errors;         ///< errors of problems
+    std::vector<Status> errors;         ///< errors of problems, and of tuners
+    size_t gone = 0;                    ///< tuners whose device does not work
+
+    size_t without_record() const {
+        return static_cast<size_t>(std::count(records.begin(), records.end(), std::nullopt));
+    }
+    bool is_empty() const { return errors.size() == gone && without_record() == records.size(); }
 };
 
 void take(const Json& event, const std::vector<Spec>& specs, Results& results) {
-    const auto at = event["at"].get<size_t>();
+    const bool is_gone = event["event"] == "gone";
+    results.gone += is_gone ? 1 : 0;
+    const size_t at = is_gone ? 0 : event["at"].get<size_t>();
     const std::string spec = to_text(specs[at]);
     if (event.contains("error")) {
-        results.errors.emplace_back(static_cast<Code>(event["code"].get<int>()),
-                                    fmt::format("{}: {}", spec, event["error"].get<std::string>()));
+        const std::string message = (is_gone ? "" : spec + ": ") + event["error"].get<std::string>();
+        results.errors.emplace_back(static_cast<Code>(event["code"].get<int>()), message);
         return;
     }
     if (auto record = parse_record(event["record"].get<std::string>())) results.records[at] = *std::move(record);
@@ -228,7 +242,7 @@ Results watch(std::vector<Child>& tuners, const std::vector<Spec>& specs, int mo
                                           (*event)["measured"].get<size_t>(), most));
             } else {
                 take(*event, specs, results);
-                progress.advance(1);
+                progress.advance((*event)["event"] == "done" ? 1 : 0);
             }
         }
     }
@@ -261,12 +275,10 @@ Status write_results(const TuneOptions& options, const Results& results, size_t 
 /// Prints what the user must know in addition to the table.
 void print_notes(const Results& results, size_t problems) {
     constexpr size_t most = 5;
-    const auto left = static_cast<size_t>(std::count(results.records.begin(), results.records.end(), std::nullopt)) -
-                      std::min(results.errors.size(), problems);
+    const size_t left = results.without_record() - std::min(results.errors.size() - results.gone, problems);
     if (results.done_before > 0)
         print_note(fmt::format("{} problems were already in the records", results.done_before));
-    if (left > 0)
-        print_note(fmt::format("no time was left for {} of {} problems; start again to continue", left, problems));
+    if (left > 0) print_note(fmt::format("{} of {} problems are left; start again to continue", left, problems));
     const auto warm = std::count_if(results.records.begin(), results.records.end(),
                                     [](const auto& record) { return record && record->caches == "warm"; });
     if (warm > 0)
@@ -341,11 +353,13 @@ Status run(const TuneOptions& options) {
         tuners.push_back(std::move(child));
     }
     const Results results = watch(tuners, specs, options.most);
-    if (options.json != "-") NORMJIT_RETURN_IF_ERROR(write_text("", table_of(results)));
-    if (!options.json.empty()) NORMJIT_RETURN_IF_ERROR(write_results(options, results, specs.size()));
-    if (!options.points.empty())
-        NORMJIT_RETURN_IF_ERROR(tune::add_points(results.records, std::move(points), options.points));
-    print_notes(results, specs.size());
+    if (results.gone < tuners.size() || !results.is_empty()) {
+        if (options.json != "-") NORMJIT_RETURN_IF_ERROR(write_text("", table_of(results)));
+        if (!options.json.empty()) NORMJIT_RETURN_IF_ERROR(write_results(options, results, specs.size()));
+        if (!options.points.empty())
+            NORMJIT_RETURN_IF_ERROR(tune::add_points(results.records, std::move(points), options.points));
+        print_notes(results, specs.size());
+    }
     if (results.errors.empty()) return {};
     for (size_t i = 1; i < results.errors.size(); ++i) print_error(results.errors[i].message());
     return results.errors.front();
