@@ -35,10 +35,11 @@ Expected<OpenSpec> read_spec(std::string text, const std::string& where, const S
     }
     if (!open.spec.rows) open.spec.rows = sizes->rows;
     if (!open.spec.slices) open.spec.slices = sizes->slices;
-    if (!open.spec.rows)
-        return invalid_argument(fmt::format("{}spec: rows is missing: the number of rows to make, at least 0", where));
-    if (!open.spec.slices)
-        return invalid_argument(fmt::format("{}spec: slices=any: the number of slices to make is missing", where));
+    const auto missing = [&](std::string_view what, std::string_view option) {
+        return invalid_argument(fmt::format("{}spec: {}{}", where, what, sizes->are_options ? option : ""));
+    };
+    if (!open.spec.rows) return missing("rows is missing: the number of rows to make, at least 0", "; --rows gives it");
+    if (!open.spec.slices) return missing("slices=any: the number of slices to make is missing", "; --slices gives it");
     return open;
 }
 

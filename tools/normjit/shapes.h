@@ -14,6 +14,7 @@ namespace normjit::cli {
 /// Sizes for specs with any number of rows or slices; without them such a spec is an error.
 struct Sizes {
     std::optional<int64_t> rows, slices;
+    bool are_options = false;  ///< true if --rows and --slices give them
 };
 
 /// Joins words to the text of a spec. A word that names a file with a formula, *.norm, stands for the formula.
