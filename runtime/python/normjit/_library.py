@@ -341,13 +341,13 @@ def load(name: str) -> ctypes.CDLL:
     return ctypes.CDLL(path)
 
 
-def require(package: str, oldest: str, by: str) -> None:
+def require(package: str, oldest: str, by: str, project: "str | None" = None) -> None:
     """Raises a ModuleNotFoundError that says what to install if `package` is missing. `by` is the module that needs
-    it."""
+    it, `project` what pip calls the package."""
     import importlib.util
 
     if importlib.util.find_spec(package) is None:
-        needed = f"{package}>={oldest}"
+        needed = f"{project or package}>={oldest}"
         raise ModuleNotFoundError(f"{by} needs {needed}: pip install '{needed}'", name=package)
 
 

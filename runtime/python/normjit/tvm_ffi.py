@@ -14,7 +14,7 @@ from typing import Any, Callable
 
 from normjit import _library
 
-_library.require("tvm_ffi", "0.1.15", by="normjit.tvm_ffi")
+_library.require("tvm_ffi", "0.1.15", by="normjit.tvm_ffi", project="apache-tvm-ffi")
 import tvm_ffi  # noqa: E402
 
 __all__ = ["LIBRARY", "prepare", "workspace_bytes"]
