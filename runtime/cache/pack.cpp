@@ -82,6 +82,24 @@ Expected<std::optional<Artifact>> Pack::find(std::string_view key) const {
     return std::optional<Artifact>(*std::move(artifact));
 }
 
+bool Pack::is_of_this_build() const {
+    constexpr size_t most = 8;  // the ids are hashes, so the first entries are a sample
+    const std::string any = fmt::format("{}generator ", artifact_magic),
+                      ours = fmt::format("{}{} ", any, generator_version);
+    size_t tried = 0;
+    bool is_foreign = false;
+    for (const auto& [id, place] : index_) {
+        const auto artifact = read(id, place);
+        if (artifact.ok() && code_key(*artifact) == code_key(artifact->spec, artifact->schedule, artifact->target))
+            return true;
+        const auto bytes = read_bytes(place);
+        const bool is_older = bytes.ok() && bytes->starts_with(any) && !bytes->starts_with(ours);
+        is_foreign |= artifact.ok() || is_older;  // a damaged one may be anyone's
+        if (++tried == most) break;
+    }
+    return !is_foreign;
+}
+
 Status write_pack(const std::string& path, std::span<const Artifact> artifacts) {
     std::map<std::string, const Artifact*> by_id;
     for (const Artifact& artifact : artifacts) by_id.emplace(id_of(code_key(artifact)), &artifact);

@@ -32,6 +32,9 @@ class Pack {
     /// Finds the artifact with this key, by any maker; nothing if there is none. A damaged one is an error.
     Expected<std::optional<Artifact>> find(std::string_view key) const;
 
+    /// False if a build of other sources made its kernels, which find() never returns then. Reads a few of them.
+    bool is_of_this_build() const;
+
     /// Calls function(id, bytes, artifact) for each entry; for a damaged one the artifact is the error.
     template <class Function>
     void for_each(const Function& function) const {

@@ -36,6 +36,16 @@ void Store::warn_once(const Status& status) {
     if (folder_works_.exchange(false)) warn(fmt::format("{}; kernels are kept in memory only", status.message()));
 }
 
+/// Called when no pack has a kernel: says once which packs never will.
+void Store::warn_of_packs() {
+    if (packs_.empty() || packs_are_checked_.exchange(true)) return;
+    for (const Pack& pack : packs_) {
+        if (!pack.is_of_this_build())
+            warn(fmt::format("pack: {}: its kernels were made by another build of normjit; this one does not use them",
+                             pack.path()));
+    }
+}
+
 /// Code by Xbyak is made almost as fast as it is read, and writing takes milliseconds: it is not kept in the folder
 /// (NOTES N-504). Packs are searched nevertheless, because somebody chose to ship them.
 bool Store::is_used() const { return !packs_.empty() || (folder_ && is_wanted_); }
@@ -54,6 +64,7 @@ std::optional<Artifact> Store::find(const std::string& key, Where where) {
             return *std::move(artifact);
         }
     }
+    warn_of_packs();
     if (!folder_ || (where != Where::everywhere && !is_wanted_)) return std::nullopt;
     auto found = folder_->find(key, known_maker(), [&](const std::string& path, const Status& reason) {
         warn(fmt::format("{}: {}; the kernel is made again", path, reason.message()));

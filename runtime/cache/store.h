@@ -44,11 +44,13 @@ class Store {
     void clean_now_and_then(const Folder::File& kept);
     void warn(const std::string& message) const;
     void warn_once(const Status& status);
+    void warn_of_packs();
 
     const Log log_;
     const bool is_wanted_;  ///< true if the options ask to keep kernels of this target
     const int64_t most_bytes_;
     std::vector<Pack> packs_;
+    std::atomic<bool> packs_are_checked_{false};
     std::optional<Folder> folder_;
     std::atomic<bool> folder_works_{true};
     mutable std::mutex mutex_;
