@@ -56,6 +56,44 @@ Keys keys_on_page(std::string_view section) {
     return keys;
 }
 
+/// Returns the text of each cell of the row for a key in a section.
+std::vector<std::string> row_of(std::string_view section, const std::string& key) {
+    std::ifstream file("compiler/SPEC.md");
+    bool is_here = false;
+    for (std::string line; std::getline(file, line);) {
+        if (line.starts_with("## ")) is_here = line == "## " + std::string(section);
+        if (!is_here || !line.starts_with("| `" + key + "` | ")) continue;
+        std::vector<std::string> cells;
+        for (const std::string_view cell : text::split(line, '|'))
+            cells.emplace_back(cell.size() > 2 ? cell.substr(1, cell.size() - 2) : cell);
+        return cells;
+    }
+    return {};
+}
+
+/// Checks the range and the default of each key of a schedule against the code.
+void check_schedule(std::string_view section, const std::string& kind, const char* target) {
+    std::istringstream defaults(to_text(*parse_schedule(kind)));
+    std::string word;
+    for (defaults >> word; defaults >> word;) {
+        const size_t equals = word.find('=');
+        const std::string key = word.substr(0, equals);
+        INFO(key);
+        const auto cells = row_of(section, key);
+        REQUIRE(cells.size() > 4);
+        CHECK(cells[3] == word.substr(equals + 1));
+        const Expected<Schedule> wrong = parse_schedule(fmt::format("{} {}=-2", kind, key));
+        if (!wrong.ok()) continue;  // a choice, whose words the parser lists
+        const std::string refused = check_ranges(*wrong, *parse_target(target)).message();
+        const std::string range = refused.substr(refused.find("must be ") + 8);
+        const auto least = text::parse_int(range.substr(0, range.find(' ')), -1, 1);
+        REQUIRE(least.ok());
+        const bool is_listed = cells[2].starts_with(fmt::format("{}, 2, 4", *least));
+        const bool is_open = cells[2] == fmt::format("from {} on", *least);
+        CHECK_MESSAGE((is_listed || is_open || cells[2] == range), cells[2], "; the code: ", range);
+    }
+}
+
 /// Returns them as one line, which a failing check prints.
 std::string text_of(const Keys& keys) {
     std::string text;
@@ -198,6 +236,11 @@ TEST_CASE("SPEC.md has every key of a target") {
     keys.merge(keys_of(parse_target("x86-64-avx512 nosuch=1").status()));
     keys.merge(keys_of(parse_target("aarch64 nosuch=1").status()));
     CHECK(text_of(keys_on_page("Target")) == text_of(keys));
+}
+
+TEST_CASE("SPEC.md has the ranges and defaults of a schedule") {
+    check_schedule("Schedule for a CPU", "cpu", "x86-64-avx512");
+    check_schedule("Schedule for a GPU", "cuda", "sm_90");
 }
 
 TEST_CASE("SPEC.md has every key of a schedule") {
