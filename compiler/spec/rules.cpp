@@ -248,7 +248,8 @@ Status check_formula(const Spec& spec) {
         if (its.accumulate && !(declared->is_output && its.axes.is_columns() && !its.axes.has_runs()))
             return error("accumulate", declared->name, "only outputs [N], sums over the rows, can be added to");
         if (its.axes.is_scalar() && its.dtype != spec.compute())
-            return error(declared->name, name(its.dtype), "must be the type of all arithmetic");
+            return error(declared->name, name(its.dtype),
+                         fmt::format("must be {}, the type of all arithmetic", name(spec.compute())));
     }
     const Spec none;
     if (std::tie(spec.norm, spec.source, spec.stats, spec.rounding, spec.eps, spec.gamma_offset) !=

@@ -154,7 +154,7 @@ Expected<int64_t> parse_bytes(std::string_view text) {
     const size_t unit = text.empty() ? units.npos : units.find(text.back());
     const int shift = unit == units.npos ? 0 : 10 * (static_cast<int>(unit) + 1);
     const auto number = text::parse_int(shift == 0 ? text : text.substr(0, text.size() - 1), 1, INT64_MAX >> shift);
-    if (!number) return invalid_argument("must be a number of bytes, with K, M or G for more");
+    if (!number) return invalid_argument("must be a whole number of bytes, at least 1, or one such as 64K, 512M or 2G");
     return *number << shift;
 }
 

@@ -32,7 +32,7 @@ class Cache(Case):
         self.refused(2, "cache: cache holds no kernels", "cache", "pack", "--dir", self.cache, "-o", self.folder / "x")
         message = "cache: there is no folder: give --dir, or set NORMJIT_CACHE_DIR"
         self.refused(2, message, "cache", "list", env=os.environ | {"NORMJIT_CACHE_DIR": "off"})
-        self.refused(2, "NORMJIT_CACHE_SIZE=big: must be a number of bytes, with K, M or G for more", "cache", "list",
+        self.refused(2, "NORMJIT_CACHE_SIZE=big: must be a whole number of bytes, at least 1, or one such as 64K, 512M or 2G", "cache", "list",
                      env=os.environ | {"NORMJIT_CACHE_SIZE": "big"})
 
     def test_list(self):
@@ -99,7 +99,7 @@ class Cache(Case):
         left = self.show("gc", "--size", "1")
         self.assertEqual((left["removed_files"], left["entries"], left["bytes"]), (2, 0, 0))
         self.assertTrue(foreign.exists())
-        message = "--size 0: must be a number of bytes, with K, M or G for more"
+        message = "--size 0: must be a whole number of bytes, at least 1, or one such as 64K, 512M or 2G"
         self.refused(2, message, "cache", "gc", "--size", "0", "--dir", self.cache)
 
     def test_files_that_disappear_are_not_damaged(self):

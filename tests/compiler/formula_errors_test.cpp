@@ -112,7 +112,7 @@ TEST_CASE("a formula that is wrong gets its place and what is allowed") {
         {"norm f(x[M,N], g?[N]) -> y[M,N] { y = x * g * 2 } cols=8 accumulate=dg",
          "spec: accumulate=dg: only outputs [N], sums over the rows, can be added to; there are none"},
         {"norm f(x[M,N], a[]) -> y[M,N] { y = x * a } cols=8 a=bf16",
-         "spec: a=bf16: must be the type of all arithmetic"},
+         "spec: a=bf16: must be f32, the type of all arithmetic"},
         {"norm f(a[]) -> y[M,N] { y = a * 2 } pass=forward cols=8", "spec: formula: it has no input [M,N]"},
         {"norm f(x[M,N], a[]) -> s[N] { s = col_sum(x) * a } pass=forward cols=8",
          "spec: formula: line 1, column 46: col_sum is known after all rows; it goes with [N] and numbers, not with "

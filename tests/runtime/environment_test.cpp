@@ -67,7 +67,8 @@ TEST_CASE("sizes have units") {
         const auto refused = read({{"NORMJIT_CACHE_SIZE", wrong}});
         CHECK(refused.status().code() == Code::invalid_argument);
         CHECK(refused.status().message() ==
-              std::string("NORMJIT_CACHE_SIZE=") + wrong + ": must be a number of bytes, with K, M or G for more");
+              std::string("NORMJIT_CACHE_SIZE=") + wrong +
+                  ": must be a whole number of bytes, at least 1, or one such as 64K, 512M or 2G");
     }
 }
 
