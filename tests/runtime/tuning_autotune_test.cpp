@@ -135,7 +135,7 @@ TEST_CASE("making the data counts towards the time, and too slow candidates are 
     f.device->fill_time = std::chrono::milliseconds(60);
     CHECK(f.prepared() == usual);
     CHECK(f.device->problems == 1);
-    CHECK(f.heard_of("is not tuned: tuning: to make its data 3 times takes 0."));
+    CHECK(f.heard_of("is not tuned: tuning: to make its data 3 times takes "));
     std::vector<char> memory(8 << 20, 1);
     const std::atomic<bool> yes = true;
     CHECK(fill_with_numbers(DType::f32, memory.data(), 8 << 20, {.stop = &yes}).message() == "tuning: stopped");
