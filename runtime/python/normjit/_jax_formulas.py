@@ -79,7 +79,7 @@ class Formula:
             formulas._check_shape(operand, norm._inputs[name], like, numbers)
         wanted = _wanted(norm, outputs)
         problem = _Problem(norm.text, tuple(arrays), tuple(sorted(numbers.items())), wanted, _dtypes(norm, wanted, dtypes))
-        made = _differentiable(problem, *arrays.values())
+        made = _compiled(problem, *arrays.values())
         return made[0] if len(wanted) == 1 else formulas._results(norm.name, wanted)(*made)
 
 
@@ -169,6 +169,7 @@ def _computed(problem: _Problem, which: str, given: dict[str, Any], readable: di
     slices = like.shape[0] if has_slices else 0
     rows = math.prod(like.shape[1 if has_slices else 0:-1])
 
+_compiled = jax.jit(_differentiable, static_argnums=0)
     def flat(tensor: Any, shape: Shape) -> Shape:
         """Returns the shape in which a kernel takes a tensor: [S,M,N], [S,M], [M,N] and so on."""
         sizes = {"S": slices, "M": rows, "N": shape[-1] if shape else 0}

@@ -93,7 +93,7 @@ def _norm(norm, x, scale, bias, epsilon, scale_offset):
             raise InvalidArgument(f"{name}: its type is {array.dtype.name}; allowed: {', '.join(DTYPES)}")
         if name != "x" and array.shape != x.shape[-1:]:
             raise InvalidArgument(f"{name}: its shape is {array.shape}; must be {x.shape[-1:]}")
-    return _differentiable(x, scale, bias, norm, _number("epsilon", epsilon, 0), _number("scale_offset", scale_offset))
+    return _compiled(x, scale, bias, norm, _number("epsilon", epsilon, 0), _number("scale_offset", scale_offset))
 
 
 def _number(name, given, least=None):
@@ -183,6 +183,7 @@ def _beside(x, other):
 _differentiable.defvjp(lambda x, scale, bias, norm, epsilon, scale_offset: _forward(
     x, scale, bias, norm, epsilon, scale_offset), _backward)
 
+_compiled = jax.jit(_differentiable, static_argnums=(3, 4, 5))  # outside jit, JAX would compile a call of XLA each time
 
 def _types(types):
     return " ".join(f"{name}={'none' if t is None else DTYPES[t.name]}" for name, t in types.items())

@@ -166,6 +166,23 @@ def test_no_elements():
     assert not jax.grad(lambda gamma: norm(x=x, z=x, gamma=gamma).sum())(gamma).any()
 
 
+@pytest.mark.skipif(not hasattr(jax, "shard_map"), reason="JAX without jax.shard_map")
+@pytest.mark.parametrize("rows", [6])
+def test_shard_map_outside_jit(rows):
+    from jax.sharding import Mesh, PartitionSpec as P
+
+    norm, x, gamma = formula(GATED), random(1, rows, 40), random(2, 40)
+
+    def both(x, gamma):
+        dx, dgamma = jax.grad(lambda x, gamma: norm(x=x, z=x, gamma=gamma).sum(), (0, 1))(x, gamma)
+        return norm(x=x, z=x, gamma=gamma), dx, dgamma
+
+    mesh = Mesh(np.array(jax.devices()[:2]), ("rows",))
+    got = jax.shard_map(both, mesh=mesh, in_specs=(P("rows"), P()), out_specs=(P("rows"), P("rows"), P()))(x, gamma)
+    for array, right in zip(got, both(x, gamma)):
+        np.testing.assert_allclose(array, right, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("given, message", [
     ({"x": 1}, "z: is missing"), ({"x": 1, "z": 1, "w": 1}, "w: the formula has nothing of this name"),
     ({"x": 1, "z": np.zeros((3, 5))}, r"z: its shape is \(3, 5\)"), ({"x": 1, "z": 1, "gamma": np.zeros(3)}, "gamma: its shape"),

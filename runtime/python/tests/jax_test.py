@@ -322,3 +322,14 @@ def test_deleted_arrays():
 def test_second_derivatives_are_refused():
     with pytest.raises(Exception, match="ffi_call|differentiat"):
         jax.hessian(lambda x: layer_norm(x).sum())(random(1, 2, 4))
+
+
+@pytest.mark.parametrize("norm", [layer_norm, lambda x: normjit.jax.formula("softmax")(x=x)])
+def test_outside_jit_nothing_is_compiled_again(norm, caplog):
+    def compute():
+        return norm(random(1, 2, 4)), jax.grad(lambda x: norm(x).sum())(random(1, 2, 4)), jax.vmap(norm)(random(1, 3, 2, 4))
+
+    compute()
+    with jax.log_compiles():
+        compute()
+    assert "ompil" not in caplog.text
