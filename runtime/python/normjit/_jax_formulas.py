@@ -161,8 +161,6 @@ _differentiable.defvjp(_kept, _pulled, symbolic_zeros=True)
 def _computed(problem: _Problem, which: str, given: dict[str, Any], readable: dict[str, Any], results: dict[str, _Result]) -> Arrays:
     """Computes results {name: (tensor, shape, type)} from arrays by name."""
     like = given[problem.first]
-    if like.size == 0 or not results:
-        return tuple(jnp.zeros(shape, dtype) for _, shape, dtype in results.values())
     if not isinstance(like.shape[-1], int):
         raise InvalidArgument(f"{problem.first}: its shape is {like.shape}; the last dimension must be a number, for which a kernel is made")
     has_slices = problem.norm._has_slices
@@ -174,9 +172,31 @@ _compiled = jax.jit(_differentiable, static_argnums=0)
         """Returns the shape in which a kernel takes a tensor: [S,M,N], [S,M], [M,N] and so on."""
         sizes = {"S": slices, "M": rows, "N": shape[-1] if shape else 0}
         return tuple(sizes[axis] for axis in tensor.axes.split(",") if axis)
+    if not results:
+        return ()
+    first = given[problem.first]
+    if first.size == 0:
+        zeros = [jnp.zeros(shape, dtype) for _, shape, dtype in results.values()]
+        made: Iterable[Any] = calls._alike([*given.values(), *zeros])[len(given):]
+    else:
+        made = _launched(problem, which, given, readable, results)
+    of_result = {f"d{name}": name for name in given} if which == "backward" else {}
+    found = []
+    for array, (name, (_, shape, _)) in zip(made, results.items()):
+        array, like = array.reshape(shape), None
+        if name in of_result:
+            like = given[of_result[name]]
+            array = calls._summed(array, like)
+        elif shape == first.shape:
+            like = first
+        found.append(calls._sharded(array, calls._sharding(like)))
+    return tuple(found)
+
+
+def _launched(problem: _Problem, which: str, given: dict[str, Any], readable: dict[str, Any], results: dict[str, _Result]) -> Arrays:
+    """Computes results as _computed(), in the shapes that kernels have."""
 
     order = [problem.first, *(name for name in given if name != problem.first)]
-    shardings = {name: calls._sharding(given[name]) for name in order}
     operands = [calls._gathered(given[name]).reshape(flat(readable[name], given[name].shape)) for name in order]
     types = {**{name: given[name].dtype for name in order}, **{name: dtype for name, (_, _, dtype) in results.items()}}
     words = [problem.text, f"pass={which} cols={like.shape[-1]}", *(f"{name}={DTYPES[dtype.name]}" for name, dtype in types.items()),
@@ -188,16 +208,7 @@ _compiled = jax.jit(_differentiable, static_argnums=0)
     call = _Call(spec, ",".join(str(places[name]) for name in (*order, *results)), slices,
                  tuple("M" in readable[name].axes for name in order), tuple("M" in tensor.axes for tensor, _, _ in results.values()),
                  tuple((flat(tensor, shape), dtype) for tensor, shape, dtype in results.values()))
-    made = _called(call, *calls._alike(operands))
-    of_result = {f"d{name}": name for name in given} if which == "backward" else {}
-    found = []
-    for array, (name, (_, shape, _)) in zip(made, results.items()):
-        like_of = of_result.get(name)
-        array = array.reshape(shape)
-        if like_of is not None:
-            array = calls._summed(array, given[like_of])
-        found.append(calls._sharded(array, shardings[like_of or problem.first] if like_of or shape == like.shape else None))
-    return tuple(found)
+    return _called(call, *calls._alike(operands))
 
 
 @dataclasses.dataclass(frozen=True)

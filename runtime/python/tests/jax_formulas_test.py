@@ -167,7 +167,7 @@ def test_no_elements():
 
 
 @pytest.mark.skipif(not hasattr(jax, "shard_map"), reason="JAX without jax.shard_map")
-@pytest.mark.parametrize("rows", [6])
+@pytest.mark.parametrize("rows", [0, 6])
 def test_shard_map_outside_jit(rows):
     from jax.sharding import Mesh, PartitionSpec as P
 
