@@ -49,12 +49,18 @@ class _Problem:
 
 
 class Formula:
-    """A formula as a function of JAX arrays."""
+    """A formula as a function of JAX arrays. Those of one text are equal, so that jit compiles for one of them only."""
 
     def __init__(self, text: str) -> None:
         self.norm = formulas.formula(text)
 
     def __repr__(self) -> str:
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Formula) and self.norm.text == other.norm.text
+
+    def __hash__(self) -> int:
+        return hash(self.norm.text)
+
         return f"normjit.jax.formula({self.norm.text!r})"
 
     def __call__(self, *, outputs: Iterable[str] | None = None, dtypes: Mapping[str, Any] | None = None, **given: Any) -> Any:

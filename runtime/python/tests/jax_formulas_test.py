@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # needs: numpy jax
 """normjit.jax.formula: outputs and gradients against the same mathematics in JAX, in double precision."""
+import functools
 import os
 
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"  # for shard_map
@@ -181,6 +182,19 @@ def test_shard_map_outside_jit(rows):
     got = jax.shard_map(both, mesh=mesh, in_specs=(P("rows"), P()), out_specs=(P("rows"), P("rows"), P()))(x, gamma)
     for array, right in zip(got, both(x, gamma)):
         np.testing.assert_allclose(array, right, rtol=1e-5, atol=1e-5)
+
+
+def test_formulas_of_one_text_are_equal():
+    traced = []
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def compute(norm, x):
+        traced.append(norm)
+        return norm(x=x)
+
+    for text in ("softmax", "softmax", "l2norm"):
+        compute(formula(text), jnp.ones((3, 4)))
+    assert len(traced) == 2 and traced[0] != traced[1] and traced[0] != "softmax"
 
 
 @pytest.mark.parametrize("given, message", [
