@@ -250,7 +250,15 @@ def call_handler(kind, results, *operands, slices=0, **attributes):
             made.append(_result((max(workspace, 1),), jnp.uint8, x))
         return tuple(jax.ffi.ffi_call(f"normjit_{kind}", made)(x, *others, **attributes)[: len(results)])
 
-    return jax.lax.platform_dependent(*operands, **{each: functools.partial(on, each) for each in _platforms()})
+    @jax.custom_jvp
+    def call(*operands):
+        return jax.lax.platform_dependent(*operands, **{each: functools.partial(on, each) for each in _platforms()})
+
+    @call.defjvp
+    def refuse(*_):
+        raise InvalidArgument("normjit.jax computes first derivatives only; for others write the norm with jax.numpy")
+
+    return call(*operands)
 
 
 def _count_rows(x):
