@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from normjit import formulas
 from normjit import jax as calls
 from normjit._library import InvalidArgument
+from normjit.arrays import names_in
 
 DTYPES = {**calls.DTYPES, "float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2", "float8_e8m0fnu": "e8m0"}
 
@@ -54,16 +55,16 @@ class Formula:
     def __init__(self, text: str) -> None:
         self.norm = formulas.formula(text)
 
-    def __repr__(self) -> str:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Formula) and self.norm.text == other.norm.text
 
     def __hash__(self) -> int:
         return hash(self.norm.text)
 
+    def __repr__(self) -> str:
         return f"normjit.jax.formula({self.norm.text!r})"
 
-    def __call__(self, *, outputs: Iterable[str] | None = None, dtypes: Mapping[str, Any] | None = None, **given: Any) -> Any:
+    def __call__(self, *, outputs: str | Iterable[str] | None = None, dtypes: Mapping[str, Any] | None = None, **given: Any) -> Any:
         norm = self.norm
         given = {name: value for name, value in given.items() if value is not None}
         norm.check_names(given, norm._inputs)
@@ -89,8 +90,8 @@ class Formula:
         return made[0] if len(wanted) == 1 else formulas._results(norm.name, wanted)(*made)
 
 
-def _wanted(norm: formulas.Formula, outputs: Iterable[str] | None) -> tuple[str, ...]:
-    wanted = [name for name in norm.outputs if name not in norm.optional] if outputs is None else list(outputs)
+def _wanted(norm: formulas.Formula, outputs: str | Iterable[str] | None) -> tuple[str, ...]:
+    wanted = [name for name in norm.outputs if name not in norm.optional] if outputs is None else names_in(outputs)
     wrong = [name for name in wanted if name not in norm.outputs]
     if wrong or not wanted or len(set(wanted)) < len(wanted):
         raise InvalidArgument(f"outputs: {', '.join(map(repr, wrong or wanted)) or 'none'}; allowed: {', '.join(norm.outputs)}, each once")
@@ -98,10 +99,16 @@ def _wanted(norm: formulas.Formula, outputs: Iterable[str] | None) -> tuple[str,
 
 
 def _dtypes(norm: formulas.Formula, wanted: tuple[str, ...], dtypes: Mapping[str, Any] | None) -> tuple[tuple[str, str], ...]:
-    found = {name: jnp.dtype(dtype).name for name, dtype in (dtypes or {}).items()}
-    for name, dtype in found.items():
-        if name not in wanted or dtype not in DTYPES:
-            raise InvalidArgument(f"dtypes: {name}: {dtype}; allowed are the outputs {', '.join(wanted)} with {', '.join(DTYPES)}")
+    if not isinstance(dtypes, (Mapping, type(None))):
+        raise InvalidArgument(f"dtypes: is {type(dtypes).__name__}; must be a mapping of outputs' names to types")
+    found = {}
+    for name, dtype in (dtypes or {}).items():
+        try:
+            found[name] = jnp.dtype(dtype).name
+        except TypeError:
+            found[name] = repr(dtype)
+        if name not in wanted or found[name] not in DTYPES:
+            raise InvalidArgument(f"dtypes: {name}: {found[name]}; allowed are the outputs {', '.join(wanted)} with {', '.join(DTYPES)}")
     return tuple(sorted(found.items()))
 
 
@@ -162,22 +169,11 @@ def _pulled(problem: _Problem, kept: Any, above: Arrays) -> Arrays:
 
 
 _differentiable.defvjp(_kept, _pulled, symbolic_zeros=True)
+_compiled = jax.jit(_differentiable, static_argnums=0)
 
 
 def _computed(problem: _Problem, which: str, given: dict[str, Any], readable: dict[str, Any], results: dict[str, _Result]) -> Arrays:
     """Computes results {name: (tensor, shape, type)} from arrays by name."""
-    like = given[problem.first]
-    if not isinstance(like.shape[-1], int):
-        raise InvalidArgument(f"{problem.first}: its shape is {like.shape}; the last dimension must be a number, for which a kernel is made")
-    has_slices = problem.norm._has_slices
-    slices = like.shape[0] if has_slices else 0
-    rows = math.prod(like.shape[1 if has_slices else 0:-1])
-
-_compiled = jax.jit(_differentiable, static_argnums=0)
-    def flat(tensor: Any, shape: Shape) -> Shape:
-        """Returns the shape in which a kernel takes a tensor: [S,M,N], [S,M], [M,N] and so on."""
-        sizes = {"S": slices, "M": rows, "N": shape[-1] if shape else 0}
-        return tuple(sizes[axis] for axis in tensor.axes.split(",") if axis)
     if not results:
         return ()
     first = given[problem.first]
@@ -201,6 +197,17 @@ _compiled = jax.jit(_differentiable, static_argnums=0)
 
 def _launched(problem: _Problem, which: str, given: dict[str, Any], readable: dict[str, Any], results: dict[str, _Result]) -> Arrays:
     """Computes results as _computed(), in the shapes that kernels have."""
+    like = given[problem.first]
+    if not isinstance(like.shape[-1], int):
+        raise InvalidArgument(f"{problem.first}: its shape is {like.shape}; the last dimension must be a number, for which a kernel is made")
+    has_slices = problem.norm._has_slices
+    slices = like.shape[0] if has_slices else 0
+    rows = math.prod(like.shape[1 if has_slices else 0:-1])
+
+    def flat(tensor: Any, shape: Shape) -> Shape:
+        """Returns the shape in which a kernel takes a tensor: [S,M,N], [S,M], [M,N] and so on."""
+        sizes = {"S": slices, "M": rows, "N": shape[-1] if shape else 0}
+        return tuple(sizes[axis] for axis in tensor.axes.split(",") if axis)
 
     order = [problem.first, *(name for name in given if name != problem.first)]
     operands = [calls._gathered(given[name]).reshape(flat(readable[name], given[name].shape)) for name in order]

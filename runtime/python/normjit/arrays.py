@@ -199,7 +199,7 @@ def wanted_of(possible, usual, outputs, out):
     """Returns the outputs that outputs= names; for None, the usual ones and those in `out`. Raises InvalidArgument for
     a name that is not in `possible`."""
     asked = [*usual, *out] if outputs is None else outputs
-    names = _names_in(asked)
+    names = names_in(asked)
     for what, given, each in (("out", list(out), out), ("outputs", outputs, names)):
         if not all(isinstance(name, str) for name in each):
             raise InvalidArgument(f"{what}: {given!r}; must be names of {', '.join(possible)}")
@@ -214,7 +214,7 @@ def wanted_of(possible, usual, outputs, out):
     return [name for name in possible if name in wanted]
 
 
-def _names_in(asked):
+def names_in(asked):
     """Returns what an argument names: one name, or several."""
     return [asked] if isinstance(asked, str) or not isinstance(asked, collections.abc.Iterable) else list(asked)
 
@@ -224,7 +224,7 @@ def accumulated_of(accumulate, possible, out):
     InvalidArgument."""
     if accumulate is None:
         return ()
-    names = _names_in(accumulate)
+    names = names_in(accumulate)
     for name in names:
         if name not in possible:
             raise InvalidArgument(f"accumulate: {name!r}; allowed: {', '.join(possible) or 'none of these outputs'}")

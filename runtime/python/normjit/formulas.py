@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     _Tensors = dict[str, Any]  # a _Tensor for each name
     _Operands = dict[str, Any]  # an _operand.Operand for each name
 
-_ARGUMENTS = ("self", "outputs", "out", "stream", "invariant", "accumulate")  # names of __call__'s parameters
+# Names of parameters of calls, here and in normjit.jax.
+_ARGUMENTS = ("self", "outputs", "out", "stream", "invariant", "accumulate", "dtypes")
 
 NO_MATRIX = "no output depends on a matrix"  # in the library's message
 

@@ -106,7 +106,8 @@ def _array(name, given):
     try:
         return None if given is None else jnp.asarray(given)
     except (TypeError, ValueError) as error:
-        raise InvalidArgument(f"{name}: JAX makes no array of it: {error}") from error
+        what = f"elements of type {given.dtype}" if hasattr(given, "__array_interface__") else "it"
+        raise InvalidArgument(f"{name}: JAX makes no array of {what}: {error}") from error
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3, 4, 5))
@@ -182,8 +183,8 @@ def _beside(x, other):
 
 _differentiable.defvjp(lambda x, scale, bias, norm, epsilon, scale_offset: _forward(
     x, scale, bias, norm, epsilon, scale_offset), _backward)
-
 _compiled = jax.jit(_differentiable, static_argnums=(3, 4, 5))  # outside jit, JAX would compile a call of XLA each time
+
 
 def _types(types):
     return " ".join(f"{name}={'none' if t is None else DTYPES[t.name]}" for name, t in types.items())

@@ -202,10 +202,18 @@ def test_formulas_of_one_text_are_equal():
     ({"x": 1, "z": np.zeros((3, 5))}, r"z: its shape is \(3, 5\)"), ({"x": 1, "z": 1, "gamma": np.zeros(3)}, "gamma: its shape"),
     ({"x": np.zeros((3, 4), int), "z": 1}, "x: its type is int"), ({"x": 1, "z": 1, "eps": np.zeros(3)}, "eps"),
     ({"x": 1, "z": 1, "outputs": ["h"]}, "outputs: 'h'; allowed: y, rstd"), ({"x": 1, "z": 1, "outputs": []}, "outputs: none"),
-    ({"x": 1, "z": 1, "dtypes": {"y": "int8"}}, "dtypes: y: int8"), ({"x": np.zeros(()), "z": 1}, "x: its shape is")])
+    ({"x": 1, "z": 1, "outputs": "rst"}, "outputs: 'rst'; allowed: y, rstd"), ({"x": 1, "z": 1, "outputs": 1.0}, "outputs: 1.0; allowed"),
+    ({"x": 1, "z": 1, "dtypes": {"y": "int8"}}, "dtypes: y: int8"), ({"x": 1, "z": 1, "dtypes": {"y": "fast"}}, "dtypes: y: 'fast'"),
+    ({"x": 1, "z": 1, "dtypes": "float16"}, "dtypes: is str; must be a mapping"), ({"x": np.zeros(()), "z": 1}, "x: its shape is")])
 def test_refused(given, message):
     given = {name: np.zeros((3, 4)) if isinstance(value, int) else value for name, value in given.items()}
     with pytest.raises(normjit.InvalidArgument, match=message):
         formula(GATED)(**given)
     with pytest.raises(normjit.InvalidArgument, match="formula: is int"):
         formula(3)
+    with pytest.raises(normjit.InvalidArgument, match="formula: 'dtypes' is an argument of each call"):
+        formula("norm f(x[M,N], dtypes[N]) -> y[M,N] { y = x * dtypes }")
+
+
+def test_one_output_by_its_name():
+    assert formula("l2norm")(x=jnp.ones((3, 4)), outputs="rstd").shape == (3,)

@@ -279,6 +279,8 @@ def test_bad_input():
             rms_norm(wrong)
         with pytest.raises(normjit.InvalidArgument, match="^bias: JAX makes no array of it: "):
             layer_norm(jnp.ones((3, 4)), bias=wrong)
+    with pytest.raises(normjit.InvalidArgument, match="^x: JAX makes no array of elements of type >f4: "):
+        rms_norm(np.ones((3, 4), ">f4"))
     for epsilon in (-1.0, float("nan"), float("inf"), None, "small"):
         with pytest.raises(normjit.InvalidArgument, match=f"epsilon: {epsilon!r}; must be a finite number and at least 0"):
             layer_norm(jnp.ones((3, 4)), epsilon=epsilon)
