@@ -7,7 +7,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <string>
 
 namespace normjit::cache {
 
@@ -34,6 +36,13 @@ struct RequestHash {
         for (const Tensor tensor : all_tensors)
             types = types << 3 ^ types >> 61 ^ (spec.has(tensor) ? 1 + static_cast<uint64_t>(spec.dtype(tensor)) : 0);
         state = (state ^ types) * golden_ratio;
+        state = (state ^ std::hash<double>()(spec.eps)) * golden_ratio;
+        state = (state ^ std::hash<double>()(spec.gamma_offset)) * golden_ratio;
+        if (spec.formula) {
+            state = (state ^ std::hash<std::string>()(spec.formula->text)) * golden_ratio;
+            for (const auto& number : spec.formula->numbers)
+                state = (state ^ std::hash<double>()(number.value)) * golden_ratio;
+        }
         state = (state ^ static_cast<uint64_t>(request.expected.rows)) * golden_ratio;
         state = (state ^ static_cast<uint64_t>(request.expected.slices)) * golden_ratio;
         return state ^ state >> 32 ^ (request.schedule ? hash(*request.schedule) : 0);

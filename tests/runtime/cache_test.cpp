@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Folders of the kernel cache: any damage is a miss.
 #include "cache/folder.h"
+#include "cache/request.h"
 #include "made_artifact.h"
 #include "temporary_folder.h"
 
@@ -9,6 +10,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <set>
 
 #include <doctest/doctest.h>
 #include <sys/resource.h>
@@ -363,4 +365,21 @@ TEST_CASE("a disk that is full leaves nothing behind") {
     CHECK(folder.files()->empty());
     CHECK(folder.clean(0).files == 0);
     CHECK(folder.keep(entry).ok());
+}
+
+TEST_CASE("specs that differ in a number or in the formula have different hashes") {
+    const std::string scaled = "norm f(x[M,N]) -> y[M,N] { y = x * factor }",
+                      shifted = "norm f(x[M,N]) -> y[M,N] { y = x + factor }";
+    std::set<size_t> hashes;
+    for (int i = 1; i <= 100; ++i) {
+        const std::string number = std::to_string(i);
+        for (const std::string& text :
+             {"rmsnorm cols=8 stats=recompute eps=" + number, "rmsnorm cols=8 x=f32 gamma=f32 gamma_offset=" + number,
+              scaled + " cols=8 pass=forward factor=" + number, shifted + " cols=8 pass=forward factor=" + number}) {
+            const auto parsed = parse_spec(text);
+            REQUIRE(parsed.ok());
+            hashes.insert(cache::RequestHash()({*parsed, {}}));
+        }
+    }
+    CHECK(hashes.size() == 400);
 }
