@@ -28,6 +28,13 @@ Expected<Struct> read_struct(const Struct* given, const char* name, bool default
     return copy;
 }
 
+/// Writes the part of a struct that the caller knows, which read_struct() returned as `known`.
+template <class Struct>
+void write_struct(Struct full, const Struct& known, Struct* to) {
+    full.size = std::min(known.size, sizeof full);
+    std::memcpy(to, &full, full.size);
+}
+
 Expected<Spec> to_cpp(const normjit_spec* spec);
 normjit_spec to_c(const Spec& spec);
 normjit_operand to_c(const Operand& operand, int64_t cols);

@@ -86,6 +86,12 @@ Status copy_out(std::string_view from, void* buffer, size_t capacity, size_t* by
     return {};
 }
 
+Expected<Spec> valid_spec(const normjit_spec* given) {
+    NORMJIT_TRY(Spec spec, to_cpp(given));
+    NORMJIT_RETURN_IF_ERROR(validate(spec));
+    return spec;
+}
+
 Expected<Schedule> schedule_for(const char* text, const Spec& spec, const Target& target) {
     if (text == nullptr) return heuristic(spec, target);
     return parse_schedule(text);
@@ -113,8 +119,7 @@ normjit_status normjit_spec_parse(const char* text, normjit_spec* spec) {
                 return invalid_argument("spec: size: this program was built with a normjit_spec that has no formulas");
             full.text = text;
         }
-        full.size = std::min(known.size, sizeof full);
-        std::memcpy(spec, &full, full.size);
+        write_struct(full, known, spec);
         return {};
     });
 }
@@ -162,8 +167,7 @@ normjit_status normjit_spec_tensor(const normjit_spec* spec, const char* name, i
 normjit_status normjit_spec_operands(const normjit_spec* spec, int32_t* count) {
     return guarded([&]() -> Status {
         NORMJIT_RETURN_IF_ERROR(check_handle(count, "count"));
-        NORMJIT_TRY(const Spec parsed, to_cpp(spec));
-        NORMJIT_RETURN_IF_ERROR(validate(parsed));
+        NORMJIT_TRY(const Spec parsed, valid_spec(spec));
         *count = static_cast<int32_t>(OperandList(parsed).size());
         return {};
     });
@@ -172,22 +176,18 @@ normjit_status normjit_spec_operands(const normjit_spec* spec, int32_t* count) {
 normjit_status normjit_spec_operand(const normjit_spec* spec, int32_t place, normjit_operand* operand) {
     return guarded([&]() -> Status {
         NORMJIT_TRY(const normjit_operand known, read_struct<normjit_operand>(operand, "operand"));
-        NORMJIT_TRY(const Spec parsed, to_cpp(spec));
-        NORMJIT_RETURN_IF_ERROR(validate(parsed));
+        NORMJIT_TRY(const Spec parsed, valid_spec(spec));
         const OperandList operands(parsed);
         if (place < 0 || static_cast<size_t>(place) >= operands.size())
             return invalid_argument(fmt::format("place: {}; the problem has {} tensors", place, operands.size()));
-        normjit_operand full = to_c(operands[static_cast<size_t>(place)], parsed.cols);
-        full.size = std::min(known.size, sizeof full);
-        std::memcpy(operand, &full, full.size);
+        write_struct(to_c(operands[static_cast<size_t>(place)], parsed.cols), known, operand);
         return {};
     });
 }
 
 normjit_status normjit_spec_text(const normjit_spec* spec, char* buffer, size_t capacity, size_t* bytes) {
     return guarded([&]() -> Status {
-        NORMJIT_TRY(const Spec given, to_cpp(spec));
-        NORMJIT_RETURN_IF_ERROR(validate(given));
+        NORMJIT_TRY(const Spec given, valid_spec(spec));
         const std::string text = to_text(given);
         return copy_out({text.c_str(), text.size() + 1}, buffer, capacity, bytes);
     });
@@ -268,8 +268,7 @@ normjit_status normjit_compile(const char* target, const normjit_spec* spec, con
         NORMJIT_RETURN_IF_ERROR(check_handle(target, "target"));
         NORMJIT_RETURN_IF_ERROR(check_handle(artifact, "artifact"));
         NORMJIT_TRY(const Target machine, std::string_view(target) == "host" ? host_target() : parse_target(target));
-        NORMJIT_TRY(const Spec wanted, to_cpp(spec));
-        NORMJIT_RETURN_IF_ERROR(validate(wanted));
+        NORMJIT_TRY(const Spec wanted, valid_spec(spec));
         NORMJIT_TRY(const Schedule how, schedule_for(schedule, wanted, machine));
         NORMJIT_TRY(Artifact made, compile(wanted, how, machine));
         *artifact = new normjit_artifact{std::move(made)};

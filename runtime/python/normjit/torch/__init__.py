@@ -80,7 +80,8 @@ def report(model: torch.nn.Module | None = None, rows: int | None = None,
 
 def _times_torchs(speed: Callable[..., float], norm: Found, module: torch.nn.Module, rows: int,
                   dtype: torch.dtype | None) -> float | None:
-    weight, bias = (probes.parameters_or_none(module).get(name) for name in ("weight", "bias"))
+    own = probes.parameters_or_none(module)
+    weight, bias = own.get("weight"), own.get("bias")
     ours = {LayerNorm: "layernorm", RMSNorm: "rmsnorm"}.get(type(module))
     kind = ours or norm.norm
     if kind not in ("layernorm", "rmsnorm") or weight is None or _kernels.why_not(weight.device.type) is not None:
