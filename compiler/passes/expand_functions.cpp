@@ -15,6 +15,7 @@
 #include "passes/passes.h"
 
 #include <array>
+#include <optional>
 #include <span>
 
 namespace normjit::passes {
@@ -32,13 +33,14 @@ struct Numbers {
     double exp_most;                ///< exp of more is infinite
     double sigmoid_most;            ///< sigmoid of more is 1
     double tanh_most;               ///< tanh of more is 1
+    double splitter;                ///< 2^s + 1: times x, it leaves the upper half of the digits of x
     double erf_most;                ///< erf of more is 1
     double log1p_small;             ///< 1 more than more, rounded, is as good as 1 more
     double log1p_least;             ///< less than the least 1 + a that is not 0
     double gelu_most;               ///< gelu of less than -gelu_most is 0
     std::span<const double> exp;    ///< (exp(r) - 1 - r) / r^2 for |r| <= ln(2) / 2
     std::span<const double> atanh;  ///< (2 * atanh(s) - 2 * s) / s^3 in s^2, for s <= 1/3
-    std::span<const double> erf;    ///< erf(x) / x in x^2, for x <= 1
+    std::span<const double> erf;    ///< (erf(x) - x) / x in x^2, for x <= 1
     std::span<const double> tail;   ///< tail(t) * (t + 4) in (t - 4) / (t + 4)
 };
 
@@ -60,14 +62,14 @@ constexpr std::array atanh_f64 = {0.6666666666666651,  0.4000000000009781, 0.285
                                   0.18181754917872525, 0.1538634728608106, 0.133035357308725,   0.12087328354427058,
                                   0.08416476354217703, 0.16885916223408343};
 
-constexpr std::array erf_f32 = {1.1283791065216064,    -0.3761262595653534,   0.11283600330352783,
+constexpr std::array erf_f32 = {0.12837910652160645,   -0.3761262595653534,   0.11283600330352783,
                                 -0.026854440569877625, 0.0051895263604819775, -0.000802075257524848,
                                 7.888796244515106e-05};
 constexpr std::array tail_f32 = {0.7552851438522339,     -0.6078966663909912,   0.38713696599006653,
                                  -0.18652403354644775,   0.0604027584195137,    -0.007521952968090773,
                                  -0.0035058383364230394, 0.0015663410304114223, 0.00016672689525876194,
                                  -0.0001380768808303401};
-constexpr std::array erf_f64 = {1.1283791670955126,      -0.3761263890318375,     0.11283791670954879,
+constexpr std::array erf_f64 = {0.12837916709551256,     -0.3761263890318375,     0.11283791670954879,
                                 -0.026866170645076792,   0.0052239776248180145,   -0.000854832698083379,
                                 0.0001205533111164271,   -1.4925595266831182e-05, 1.6461000484121368e-06,
                                 -1.6350312701054695e-07, 1.4659775274047436e-08,  -1.1372848856791674e-09,
@@ -89,10 +91,11 @@ constexpr Numbers numbers_f32 = {.log2_e = 1.4426950216293335,
                                  .exp_most = 89,
                                  .sigmoid_most = 30,
                                  .tanh_most = 10,
+                                 .splitter = 0x1p12 + 1,
                                  .erf_most = 4,
                                  .log1p_small = 1 << 24,
                                  .log1p_least = 0x1p-30,
-                                 .gelu_most = 15,
+                                 .gelu_most = 14.42,
                                  .exp = exp_f32,
                                  .atanh = atanh_f32,
                                  .erf = erf_f32,
@@ -105,10 +108,11 @@ constexpr Numbers numbers_f64 = {.log2_e = 1.4426950408889634,
                                  .exp_most = 710,
                                  .sigmoid_most = 60,
                                  .tanh_most = 20,
+                                 .splitter = 0x1p27 + 1,
                                  .erf_most = 6,
                                  .log1p_small = 0x1p53,
                                  .log1p_least = 0x1p-60,
-                                 .gelu_most = 40,
+                                 .gelu_most = 38.6,
                                  .exp = exp_f64,
                                  .atanh = atanh_f64,
                                  .erf = erf_f64,
@@ -182,11 +186,17 @@ class Expansion {
     /// Returns exp(r) - 1 for |r| <= ln(2) / 2.
     E expm1(E r) { return r * r * polynomial(r, numbers_.exp) + r; }
 
-    /// Returns exp of a number in its range.
-    E exp(E a) {
+    /// Returns exp(a - less) for a number in the range of exp and a small one.
+    E exp(E a, std::optional<E> less = std::nullopt) {
         const E k = halvings(a);
         const E rest = a - k * numbers_.ln2_high - k * numbers_.ln2_low;
-        return apply(Op::ldexp, expm1(rest) + 1, k);
+        return apply(Op::ldexp, expm1(less ? rest - *less : rest) + 1, k);
+    }
+
+    /// Returns `inside` for a up to the limit, else `beyond`; neither is infinite. The difference, times 2^60, is at least 1.
+    E select(E a, double limit, E inside, E beyond) {
+        const E weight = apply(Op::min, at_least(a * 0x1p60 - limit * 0x1p60, 0), number(1));
+        return weight * beyond + (number(1) - weight) * inside;
     }
 
     /// Adds 1 to the power of two first, because that sum is exact.
@@ -198,14 +208,17 @@ class Expansion {
         return power / (power + 1 + expm1(rest));
     }
 
-    /// With m = exp(2 * |a|) - 1, which loses no digit near 0, the tangent is m / (m + 2).
+    /// With m = exp(2 * |a|) - 1, which loses no digit near 0, the tangent is m / (m + 2). `lost` is what the rounding took
+    /// from the sum, and (1 - quotient) / 2 is 1 / (m + 2).
     E tanh(E a) {
         const E half = apply(Op::min, apply(Op::abs, a), number(numbers_.tanh_most));
         const E x = half + half;
         const E k = halvings(x);
         const E power = apply(Op::ldexp, number(1), k);
         const E m = expm1(x - k * numbers_.ln2_high - k * numbers_.ln2_low) * power + (power - 1);
-        return apply(Op::copysign, m / (m + 2), a);
+        const E sum = m + 2, lost = apply(Op::min, m, number(2)) - (sum - at_least(m, 2));
+        const E quotient = m / sum;
+        return apply(Op::copysign, quotient - quotient * lost * (number(0.5) - quotient * 0.5), a);
     }
 
     E log(E a) {
@@ -233,20 +246,21 @@ class Expansion {
         return polynomial((t - 4) * inverse, numbers_.tail) * inverse;
     }
 
-    /// A polynomial up to 1, and 1 - erfc beyond; one of the two weights is 0.
+    /// A polynomial up to 1, and 1 - erfc beyond.
     E erf(E a) {
         const E x = apply(Op::abs, a);
         const E small = apply(Op::min, x, number(1)), large = apply(Op::min, x, number(numbers_.erf_most));
-        const E below = small * polynomial(small * small, numbers_.erf);
-        const E above = number(1) - exp(number(0) - large * large) * (tail(large * (2 * ir::root_half)) * 2);
-        const E weight = apply(Op::compare, x, number(1)) * 0.5 + 0.5;
-        return apply(Op::copysign, weight * above + (number(1) - weight) * below, a);
+        const E inside = small * polynomial(small * small, numbers_.erf) + small;
+        const E beyond = number(1) - exp(number(0) - large * large) * (tail(large * (2 * ir::root_half)) * 2);
+        return apply(Op::copysign, select(x, 1, inside, beyond), a);
     }
 
-    /// max(a, 0) - |a| * erfc(|a| / sqrt(2)) / 2, which loses no digits below 0.
+    /// max(a, 0) - |a| * erfc(|a| / sqrt(2)) / 2, which loses no digits below 0. The square is taken of the upper half of
+    /// the digits, where it is exact, and the rest of it is small: exp multiplies an error by its argument.
     E gelu(E a) {
         const E x = apply(Op::min, apply(Op::abs, a), number(numbers_.gelu_most));
-        const E density = exp(at_least(number(0) - x * x * 0.5, numbers_.exp_least));
+        const E multiple = x * numbers_.splitter, upper = multiple - (multiple - x);
+        const E density = exp(upper * upper * -0.5, (x - upper) * (x + upper) * 0.5);
         return at_least(a, 0) - x * (density * tail(x));
     }
 

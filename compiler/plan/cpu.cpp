@@ -33,9 +33,19 @@ std::vector<ValueId> find_cached_columns(const ir::Function& function, const std
     return cached;
 }
 
-/// True for ops that take longer than a store and a load: divisions, roots, and the exponentials of functions.
+/// True for ops that take longer than a store and a load: divisions, roots, and the last steps of functions.
 bool is_slow(Op op) {
-    return op == Op::ldexp || op == Op::div || op == Op::div_or_zero || op == Op::sqrt || op == Op::rsqrt;
+    switch (op) {
+        case Op::div:
+        case Op::div_or_zero:
+        case Op::sqrt:
+        case Op::rsqrt:
+        case Op::ldexp:
+        case Op::copysign:
+            return true;
+        default:
+            return false;
+    }
 }
 
 /// Chooses the elements of the sweep before the last one that are kept, so that the last sweep does not compute them
