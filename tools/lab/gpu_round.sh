@@ -194,41 +194,41 @@ norm shared(x[S,M,N], a[S,N/8], b[S,N/8]) -> y[S,M,N] { y = x * (a + b) } slices
 CASES
 }
 
-# The line that replays a case: tests/property/case.h.
-case_line() { # spec rows changes
-  local target info spec schedule change words=("$1") slices=1 rows=$2
+# The line that replays a case on the target: tests/property/case.h.
+case_line() { # target spec rows changes
+  local target=$1 info spec schedule change words=("$2") slices=1 rows=$3
   case $rows in *x*) slices=${rows%%x*} rows=${rows##*x} ;; esac
-  case $1 in *.norm\ *) words=("$root/templates/norms/${1%% *}" "${1#* }") ;; esac
-  target=$("$folder/normjit" info | sed -n "s/^$device *available .*\\(sm_[0-9].*\\)$/\\1/p")
+  case $2 in *.norm\ *) words=("$root/templates/norms/${2%% *}" "${2#* }") ;; esac
   info=$("$folder/normjit" info "${words[@]}" --target "$target")
   spec=$(sed -n 's/^spec *//p' <<<"$info")
   schedule=$(sed -n 's/^schedule *//p' <<<"$info")
-  for change in $3; do schedule=$(sed "s/\\b${change%%=*}=[^ ]*/$change/" <<<"$schedule"); done
+  for change in $4; do schedule=$(sed "s/\\b${change%%=*}=[^ ]*/$change/" <<<"$schedule"); done
   echo "$spec | $schedule | $target | case rows=$rows slices=$slices data=1 layout=0 threads=1"
 }
 
-# Runs all cases under one tool; a line each. initcheck sees reads of unwritten memory, which the tests leave unwritten.
-sanitize() { # tool
-  local line number=0
-  if [ "$1" = initcheck ]; then export NORMJIT_TEST_UNWRITTEN=1; fi
-  while read -r line; do
-    number=$((number + 1))
-    NORMJIT_TEST_CASE=$line timeout 200 compute-sanitizer --tool "$1" --error-exitcode 9 \
-      "$folder/normjit_property_tests" -tc='gradients of random problems*' >"$out/$1.$number.log" 2>&1
-    report "$1: ${line%%|*}" $?
-  done <"$out/sanitizer_cases.txt"
+# Runs a case under a tool and prints its line. initcheck sees reads of unwritten memory, which the tests leave unwritten.
+sanitize() { # number tool
+  local line
+  line=$(sed -n "$1p" "$out/sanitizer_cases.txt")
+  if [ "$2" = initcheck ]; then export NORMJIT_TEST_UNWRITTEN=1; fi
+  NORMJIT_TEST_CASE=$line timeout 200 compute-sanitizer --tool "$2" --error-exitcode 9 \
+    "$folder/normjit_property_tests" -tc='gradients of random problems*' >"$out/$2.$1.log" 2>&1
+  report "$2: ${line%%|*}" $?
 }
 
 sanitizer() {
-  local tool spec rows changes
+  local target cases tool spec rows changes
+  target=$("$folder/normjit" info | sed -n "s/^$device *available .*\\(sm_[0-9].*\\)$/\\1/p")
   while IFS='|' read -r spec rows changes; do
-    case_line "${spec% }" "${rows// /}" "$changes"
+    case_line "$target" "${spec% }" "${rows// /}" "$changes"
   done < <(sanitizer_cases | grep -E -- "${CASES:-}") >"$out/sanitizer_cases.txt"
-  for tool in memcheck racecheck initcheck synccheck; do sanitize "$tool" >"$out/$tool.txt" & done
-  wait
-  cat "$out"/{memcheck,racecheck,initcheck,synccheck}.txt
-  failures=$((failures + $(cat "$out"/*check.txt | grep -c ^FAILED)))
-  cat "$out"/*check.[0-9]*.log >"$out/sanitizer.log" && rm -f "$out"/*check.[0-9]*.log "$out"/*check.txt
+  export -f report sanitize
+  export out folder failures
+  cases=$(wc -l <"$out/sanitizer_cases.txt")
+  for tool in memcheck racecheck initcheck synccheck; do seq -f "%g $tool" "$cases"; done | sort -n |
+    xargs -P "${PROCESSES:-14}" -L 1 bash -c 'sanitize "$@"' sanitize | tee "$out/sanitizer.txt"
+  failures=$((failures + $(grep -c ^FAILED "$out/sanitizer.txt")))
+  cat "$out"/*check.[0-9]*.log >"$out/sanitizer.log" && rm -f "$out"/*check.[0-9]*.log
   grep -hE "=========.*(Error|Race|Invalid|hazard)|ERROR" "$out/sanitizer.log" | sort | uniq -c | head -20
 }
 
