@@ -7,27 +7,24 @@
 #include "shapes.h"
 #include "support/text.h"
 #include "support/try.h"
-#include "tune/device_tuner.h"
 #include "tune/points_file.h"
+#include "tune/tuners.h"
 
 #include <algorithm>
-#include <atomic>
 #include <ctime>
 #include <fstream>
 #include <memory>
 #include <sstream>
 
 #include <fmt/core.h>
-#include <poll.h>
-#include <sys/mman.h>
 
 namespace normjit::cli {
 namespace {
 
 using tune::Channel;
 using tune::Child;
-using tune::DeviceTuner;
 using tune::Json;
+using tune::Results;
 using Clock = std::chrono::steady_clock;
 
 constexpr const char* tune_examples =
@@ -139,115 +136,6 @@ std::string today() {
     return text;
 }
 
-/// The work that tuners share: each takes the next problem. It lives in memory that all processes see.
-struct Queue {
-    std::atomic<int> next;
-    static_assert(std::atomic<int>::is_always_lock_free);
-
-    static Expected<Queue*> create() {
-        void* memory = ::mmap(nullptr, sizeof(Queue), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-        if (memory == MAP_FAILED) return failed("no shared memory");
-        return new (memory) Queue{};  // for as long as the program runs
-    }
-};
-
-/// Returns when one problem's time ends if the remaining time is shared equally among the problems.
-Clock::time_point end_of(Clock::time_point deadline, int at, size_t problems, size_t tuners) {
-    if (deadline == Clock::time_point::max()) return deadline;
-    const auto left = deadline - Clock::now();
-    const auto rest = static_cast<int64_t>((problems - static_cast<size_t>(at) + tuners - 1) / tuners);
-    return Clock::now() + left / std::max<int64_t>(rest, 1);
-}
-
-Json error_event(std::string_view event, const Status& status) {
-    return {{"event", event}, {"error", status.message()}, {"code", static_cast<int>(status.code())}};
-}
-
-/// Runs in the process of a tuner. Without a worker it leaves the problems to the other tuners.
-void run_tuner(const tune::TunerOptions& options, const std::vector<Spec>& specs, Queue& queue, size_t tuners,
-               Clock::time_point deadline, Channel& parent) {
-    DeviceTuner tuner(options, [&](Channel& channel) { tune::serve(options.device, channel); });
-    const auto most = static_cast<int>(specs.size());
-    while (queue.next < most && Clock::now() < deadline) {
-        if (const Status started = tuner.start(); !started.ok())
-            return static_cast<void>(parent.send(error_event("gone", started)));
-        const int at = queue.next++;
-        if (at >= most) return;
-        const Spec& spec = specs[static_cast<size_t>(at)];
-        const auto progress = [&](size_t measured) {
-            static_cast<void>(parent.send({{"event", "progress"}, {"spec", to_text(spec)}, {"measured", measured}}));
-        };
-        const auto outcome = tuner.tune(spec, end_of(deadline, at, specs.size(), tuners), progress);
-        Json event = outcome.ok() ? Json{{"event", "done"},
-                                         {"record", to_text(*outcome->record)},
-                                         {"was_done", outcome->was_done},
-                                         {"failures", outcome->failures}}
-                                  : error_event("done", outcome.status());
-        event["at"] = at;
-        if (!parent.send(event).ok()) return;
-    }
-}
-
-struct Results {
-    std::vector<std::optional<TuningRecord>> records;
-    size_t done_before = 0;
-    std::vector<std::string> failures;  ///< failures of candidates
-    std::vector<Status> errors;         ///< errors of problems, and of tuners
-    size_t gone = 0;                    ///< tuners whose device does not work
-
-    size_t without_record() const {
-        return static_cast<size_t>(std::count(records.begin(), records.end(), std::nullopt));
-    }
-    bool is_empty() const { return errors.size() == gone && without_record() == records.size(); }
-};
-
-void take(const Json& event, const std::vector<Spec>& specs, Results& results) {
-    const bool is_gone = event["event"] == "gone";
-    results.gone += is_gone ? 1 : 0;
-    const size_t at = is_gone ? 0 : event["at"].get<size_t>();
-    const std::string spec = to_text(specs[at]);
-    if (event.contains("error")) {
-        const std::string message = (is_gone ? "" : spec + ": ") + event["error"].get<std::string>();
-        results.errors.emplace_back(static_cast<Code>(event["code"].get<int>()), message);
-        return;
-    }
-    if (auto record = parse_record(event["record"].get<std::string>())) results.records[at] = *std::move(record);
-    if (event["was_done"]) ++results.done_before;
-    for (const std::string how : event["failures"]) results.failures.push_back(fmt::format("{}: {}", spec, how));
-}
-
-/// Watches until every tuner has ended.
-Results watch(std::vector<Child>& tuners, const std::vector<Spec>& specs, int most) {
-    Results results;
-    results.records.resize(specs.size());
-    Progress progress(static_cast<double>(specs.size()));
-    for (;;) {
-        std::vector<pollfd> ready;
-        for (Child& tuner : tuners) {
-            if (tuner.running()) ready.push_back({tuner.channel().in(), POLLIN, 0});
-        }
-        if (ready.empty()) return results;
-        if (::poll(ready.data(), ready.size(), -1) < 0) continue;
-        for (Child& tuner : tuners) {
-            const auto is_ready = [&](const pollfd& each) {
-                return each.fd == tuner.channel().in() && each.revents != 0;
-            };
-            if (!tuner.running() || std::none_of(ready.begin(), ready.end(), is_ready)) continue;
-            const auto event = tuner.channel().receive(Clock::now() + std::chrono::seconds(10));
-            if (!event.ok()) {
-                const std::string how = tuner.kill();
-                if (how != "exit code 0") results.errors.push_back(failed("a process of the tuner ended: " + how));
-            } else if ((*event)["event"] == "progress") {
-                progress.show(fmt::format("{}: {} of {} candidates", (*event)["spec"].get<std::string>(),
-                                          (*event)["measured"].get<size_t>(), most));
-            } else {
-                take(*event, specs, results);
-                progress.advance((*event)["event"] == "done" ? 1 : 0);
-            }
-        }
-    }
-}
-
 std::string table_of(const Results& results) {
     Table table({"spec", ">heuristic", ">tuned", ">gain", ">share", ">candidates"});
     for (const auto& record : results.records) {
@@ -333,8 +221,7 @@ Status run(const TuneOptions& options) {
     if (!options.points.empty()) {
         NORMJIT_TRY(points, tune::read_points(options.points));
     }
-    NORMJIT_TRY(Queue * queue, Queue::create());
-    std::vector<Child> tuners;
+    std::vector<tune::TunerOptions> tuners;
     for (const std::string& device : devices) {
         tune::TunerOptions tuner;
         tuner.device = options.device;
@@ -348,11 +235,9 @@ Status run(const TuneOptions& options) {
         tuner.timeout_seconds = options.timeout;
         tuner.version = NORMJIT_VERSION;
         tuner.date = today();
-        const auto work = [&](Channel& parent) { run_tuner(tuner, specs, *queue, devices.size(), deadline, parent); };
-        NORMJIT_TRY(Child child, Child::start(work));
-        tuners.push_back(std::move(child));
+        tuners.push_back(std::move(tuner));
     }
-    const Results results = watch(tuners, specs, options.most);
+    NORMJIT_TRY(const Results results, tune::tune_all(tuners, specs, deadline));
     if (results.gone < tuners.size() || !results.is_empty()) {
         if (options.json != "-") NORMJIT_RETURN_IF_ERROR(write_text("", table_of(results)));
         if (!options.json.empty()) NORMJIT_RETURN_IF_ERROR(write_results(options, results, specs.size()));
