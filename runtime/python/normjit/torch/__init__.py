@@ -30,7 +30,7 @@ from normjit.torch.memory import keep_host_memory, prepare  # noqa: E402
 from normjit.torch.modules import LayerNorm, RMSNorm, checked_dtype  # noqa: E402
 from normjit.torch.override import disable, enable, enabled, enabled_operators, is_enabled  # noqa: E402
 from normjit.torch.patches import calls_left, patch, unpatch  # noqa: E402
-from normjit.torch.recognition import Found, found, vectors  # noqa: E402
+from normjit.torch.recognition import Found, found, has_patched_class, vectors  # noqa: E402
 from normjit.torch.rowwise import rowwise  # noqa: E402
 from normjit.torch.speed import times_torchs  # noqa: E402
 
@@ -113,6 +113,8 @@ def _whose(norm: Found, module: torch.nn.Module, device: str, enabled_now: set[t
     reason = norm.reason
     if reason is None or (is_layer_norm and not vectors(module)):
         reason = f"{'enable' if is_layer_norm else 'patch'}() would make it normjit's"
+    if has_patched_class(module) and "forward" in vars(module):
+        return f"normjit's where it calls the forward of patch(); else torch's: {reason}"
     if isinstance(module, torch.nn.LayerNorm) and ("native_layer_norm_backward", device) in enabled_now:
         return f"normjit's where it calls layer_norm, by enable(); else torch's: {reason}"
     return f"torch's: {reason}"

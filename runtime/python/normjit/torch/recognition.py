@@ -66,7 +66,12 @@ def class_of(module):
 
 def is_patched(module):
     """True if patch() has made a module's backward pass normjit's."""
-    return MARK in vars(module) and hasattr(type(module), ORIGINAL) and "forward" not in vars(module)
+    return has_patched_class(module) and "forward" not in vars(module)
+
+
+def has_patched_class(module):
+    """True if the forward of a module's class is that of patch(). The module may have another forward of its own."""
+    return MARK in vars(module) and hasattr(type(module), ORIGINAL)
 
 
 def vectors(module):
