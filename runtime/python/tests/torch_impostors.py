@@ -276,7 +276,7 @@ REFUSED = {WithBias: "computes rmsnorm and adds a bias", ChannelsOfImages: "for 
            IfHalf: "of bfloat16", IfDouble: "of float64", IfEvaluated: "neither LayerNorm nor RMSNorm",
            Counting: "sets its attribute calls", CountingInBuffer: "reads its buffer calls",
            CountingGlobally: "reads the variable counter", InList: "reads its attribute seen, a list",
-           ByGlobalTable: "reads the variable scale", ByGlobalSwitch: "reads the variable switch",
+           ByGlobalTable: "reads the variable scale",
            ByBuffer: "reads its buffer scale", ByTensor: "reads its attribute scale, a Tensor",
            BySettings: "reads its attribute settings, a Settings", BySettingsOfClass: "reads the variable Settings",
            CaughtReading: "reads its attribute settings", ByDict: "looks through its attributes",
@@ -360,6 +360,11 @@ def _twice_by_property(module):
     module._factor = 2.0
 
 
+def _twice_by_switch(module):
+    global switch
+    switch = False
+
+
 def _with_bias(module):
     module.bias = torch.nn.Parameter(torch.linspace(-1, 1, WIDTH))
 
@@ -379,4 +384,5 @@ LEFT = {
     "class's method": (ByMethod, (5, WIDTH), _twice_by_method_of_class, "its attribute after is not"),
     "bias": (BiasLater, (5, WIDTH), _with_bias, "computes rmsnorm and adds a bias"),
     "property": (ByProperty, (5, WIDTH), _twice_by_property, "its attribute"),
+    "global variable": (ByGlobalSwitch, (5, WIDTH), _twice_by_switch, "the variable switch is not"),
 }

@@ -3,12 +3,15 @@
 """patch() and modules that are norms only for some inputs: each computes the same as without it, with its own
 gradients."""
 import copy
+import pickle
 
 import normjit.torch
 import pytest
 import torch
+import torch_impostors
+from graph_models import Rewritten
 from torch_cases import Served, leaf
-from torch_impostors import LEFT, REFUSED, WIDTH
+from torch_impostors import LEFT, REFUSED, WIDTH, ByGlobalSwitch
 from torch_modules import InPython as WithoutBias
 
 
@@ -45,9 +48,9 @@ def test_refused(kind):
 def test_left_to_the_module(case, forward, monkeypatch):
     """Calls that compute the norm are served; other calls are the module's own, and counted."""
     kind, shape, change, reason = LEFT[case]
-    for name in ("scale", "after"):
-        if name in vars(kind):
-            monkeypatch.setattr(kind, name, vars(kind)[name])  # restored at the end
+    for place, name in ((kind, "scale"), (kind, "after"), (torch_impostors, "switch")):
+        if name in vars(place):
+            monkeypatch.setattr(place, name, vars(place)[name])  # restored at the end
     module = normjit.torch.patch(randomised(kind()), forward=forward)
     plain = normjit.torch.unpatch(copy.deepcopy(module))
     with Served(1 + forward):
@@ -59,6 +62,18 @@ def test_left_to_the_module(case, forward, monkeypatch):
     told = normjit.torch.report(module)["norms"][0][2]
     assert "1 calls were left to its own forward" in told and reason in told, told
     assert any(reason in each for each in normjit.torch.report()["left_to_modules"])
+
+
+@pytest.mark.parametrize("forward", [False, True])
+def test_a_global_variable_that_changed_before_compilation(forward, monkeypatch):
+    """A compiled graph has the gradient of what the module computes when it is traced. Copies know the variable."""
+    module = pickle.loads(pickle.dumps(normjit.torch.patch(randomised(ByGlobalSwitch()), forward=forward)))
+    for switch in (True, False):
+        monkeypatch.setattr(torch_impostors, "switch", switch)
+        torch.compiler.reset()
+        graphs = Rewritten("none")
+        assert_same(passes(torch.compile(module, fullgraph=True, backend=graphs), 5, WIDTH), passes(module, 5, WIDTH))
+        assert any("normjit" in each for each in graphs.targets()) == switch
 
 
 @pytest.mark.parametrize("bias", [False, True, 0.0, "none"])

@@ -13,7 +13,7 @@ from typing import TypeVar
 import torch
 
 from normjit._library import InvalidArgument
-from normjit.torch import functional, operators, probes, tracing, trials, verification
+from normjit.torch import functional, operators, probes, sources, tracing, trials, verification
 from normjit.torch.functional import ALL_TYPES, PLAIN
 from normjit.torch.gated import GatedNorm, gated_norm_of
 from normjit.torch.probes import Norm
@@ -232,7 +232,7 @@ def _why_another(module, norm, inputs, weight, bias, has_gradient):
     x = inputs[0]
     changed = _changed(module, norm)
     if changed is not None:
-        return f"its attribute {changed} is not what it was when patch() was called"
+        return f"{changed} is not what it was when patch() was called"
     eps = getattr(module, norm.eps_name)
     if eps is not None and not (isinstance(eps, float) and 0 <= eps < math.inf):
         return f"its eps is {eps!r}"
@@ -247,19 +247,21 @@ def _why_another(module, norm, inputs, weight, bias, has_gradient):
 
 
 def _changed(module, norm):
-    """Returns the name of an attribute that the module's code reads and that has changed since it was recognised, or
-    None."""
+    """Names a thing that the module's code reads and that has changed since it was recognised; returns None if there is
+    none."""
     for name, value in norm.constants:
-        now = getattr(module, name, probes)
-        if now is not value and (type(now) is not type(value) or now != value):
-            return name
+        if probes.is_other(getattr(module, name, probes), value):
+            return f"its attribute {name}"
+    variable = sources.changed(norm.variables) if norm.variables else None
+    if variable is not None:
+        return f"the variable {variable}"
     if torch.compiler.is_compiling():
         return None
     kind, attributes = class_of(module), vars(module)
     for name, function in norm.functions:
         now = attributes[name] if name in attributes and name != "forward" else getattr(kind, name, None)
         if now is not function:
-            return name
+            return f"its attribute {name}"
     return None
 
 

@@ -44,11 +44,12 @@ class Norm:
     functions: tuple = dataclasses.field(default=(), compare=False)  # (name, function) of the methods that it calls
     ranks: frozenset = frozenset()  # numbers of dimensions of x that were tried and can be served
     groups: int = 1  # groups of columns that are normalised apart
+    variables: tuple = ()  # (module, name, value) of the global variables that it reads
     checked: dict = dataclasses.field(default_factory=dict, compare=False, repr=False)  # results of trials.check()
 
     def __reduce__(self):  # pickle finds no name for the functions in `functions`
         return Norm, (self.norm, self.eps_name, self.eps, self.weight_offset, self.constants, (), self.ranks,
-                      self.groups)
+                      self.groups, self.variables)
 
     def __deepcopy__(self, memo):
         return self
@@ -56,6 +57,11 @@ class Norm:
 
 def is_constant(value):
     return isinstance(value, CONSTANTS) or (isinstance(value, tuple) and all(map(is_constant, value)))
+
+
+def is_other(now, value):
+    """True if a constant is not what it was."""
+    return now is not value and (type(now) is not type(value) or now != value)
 
 
 def eps_of(eps, dtype):

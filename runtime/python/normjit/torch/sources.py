@@ -3,9 +3,12 @@
 changes no probe sees."""
 import dis
 import inspect
+import sys
 import types
 
 import torch
+
+from normjit.torch.probes import Refused, is_constant, is_other
 
 FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType, torch.jit.ScriptFunction,
              torch._ops.OpOverload, torch._ops.OpOverloadPacket)
@@ -15,36 +18,72 @@ TABLES = ("transformers.activations",)  # modules whose classes are tables of fu
 MOST_FUNCTIONS = 64  # the most functions that one forward() may lead to
 
 
-def variable_read(functions):
-    """Describes the first thing that may change from call to call and that is read by one of these Python functions,
-    or by one that they call by name; None if there is nothing."""
-    waiting, seen = list(functions), set()
+def variables_read(functions):
+    """Returns the constants in global variables that these Python functions read, or those that they call by name, as
+    (module, name, value). Raises Refused if they read anything else that may change from call to call."""
+    waiting, seen, constants, stored = list(functions), set(), {}, set()
     while waiting:
         function = inspect.unwrap(waiting.pop())
         if not isinstance(function, types.FunctionType) or function in seen or _is_known(function.__module__):
             continue
         seen.add(function)
         if len(seen) > MOST_FUNCTIONS:
-            return "more functions than are looked through"
-        for name, value in _variables(function):
-            if not _is_fixed(value):
-                return f"the variable {name}, which may change"
+            raise Refused("it reads more functions than are looked through")
+        module, names = _module_of(function), _names(function, "STORE_GLOBAL", "DELETE_GLOBAL")
+        stored.update((module, name) for name in names)
+        for name, value, is_global in _variables(function):
+            if is_global and module is not None and is_constant(value):
+                constants[module, name] = value
+            elif not _is_fixed(value):
+                raise _may_change(name)
             if isinstance(value, types.FunctionType):
                 waiting.append(value)
+    for module, name in constants.keys() & stored:
+        raise _may_change(name)
+    return tuple((module, name, value) for (module, name), value in constants.items())
+
+
+def changed(variables):
+    """Returns the name of the first of these (module, name, value) whose value is another now, or None."""
+    for module, name, value in variables:
+        found = vars(sys.modules[module]) if module in sys.modules else {}
+        if is_other(found.get(name, found), value):
+            return name
     return None
 
 
-def _variables(function):
-    """Returns (name, value) of the global and captured variables that a Python function reads."""
-    waiting = [function.__code__]
+# As torch.compiler.assume_constant_result() does; see operators.serves().
+changed._dynamo_marked_constant = True
+
+
+def _may_change(name):
+    return Refused(f"it reads the variable {name}, which may change")
+
+
+def _module_of(function):
+    """Returns the name of the module whose variables are a function's globals; None if there is no such module."""
+    name = function.__globals__.get("__name__")
+    module = sys.modules.get(name) if isinstance(name, str) else None
+    return name if isinstance(module, types.ModuleType) and vars(module) is function.__globals__ else None
+
+
+def _names(function, *operations):
+    """Returns the operands of such operations in a function's code, and in that of the functions inside it."""
+    waiting, found = [function.__code__], set()
     while waiting:
         code = waiting.pop()
         waiting += [each for each in code.co_consts if isinstance(each, types.CodeType)]
-        names = {each.argval for each in dis.get_instructions(code) if each.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
-        yield from ((name, function.__globals__[name]) for name in sorted(names & function.__globals__.keys()))
+        found |= {each.argval for each in dis.get_instructions(code) if each.opname in operations}
+    return found
+
+
+def _variables(function):
+    """Returns (name, value, is_global) of the global and captured variables that a Python function reads."""
+    names = _names(function, "LOAD_GLOBAL", "LOAD_NAME") & function.__globals__.keys()
+    yield from ((name, function.__globals__[name], True) for name in sorted(names))
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
         try:
-            yield name, cell.cell_contents
+            yield name, cell.cell_contents, False
         except ValueError:  # the variable is still empty
             continue
 

@@ -102,10 +102,8 @@ def recognise(module, kind, has_gate=False):
     read.pop(norm.eps_name, None)
     functions = {name: value for name, value in read.items() if isinstance(value, probes.FUNCTIONS)}
     inherited = [vars(base)["forward"] for base in kind.__mro__ if "forward" in vars(base)]
-    variable = sources.variable_read([*functions.values(), *inherited])
-    if variable is not None:
-        raise Refused(f"it reads {variable}")
-    return dataclasses.replace(norm, ranks=frozenset(ranks), functions=tuple(functions.items()),
+    variables = sources.variables_read([*functions.values(), *inherited])
+    return dataclasses.replace(norm, ranks=frozenset(ranks), functions=tuple(functions.items()), variables=variables,
                                constants=tuple((k, v) for k, v in read.items() if k not in functions))
 
 
