@@ -237,62 +237,6 @@ def test_inference_is_left_alone():
         model(input_ids=torch.ones(1, 4, dtype=torch.long))
 
 
-def test_report():
-    model = torch.nn.Sequential(Plain(), torch.nn.LayerNorm(8), normjit.torch.RMSNorm(8), Scaled())
-    whose = lambda: [each[2] for each in normjit.torch.report(model)["norms"]]  # noqa: E731
-    refused = "torch's: computes neither LayerNorm nor RMSNorm"
-    assert whose() == [
-        "torch's: patch() would make it normjit's",
-        "torch's: enable() would make it normjit's",
-        "normjit's",
-        refused,
-    ]
-    normjit.torch.patch(model)
-    with normjit.torch.enabled(devices="cpu"):
-        assert whose() == ["normjit's, by patch()", "normjit's, by enable()", "normjit's", refused]
-
-
-def test_report_knows_what_enable_serves():
-    """Layers without a weight, with several dimensions, and of classes derived from torch's."""
-    class Mine(torch.nn.LayerNorm):
-        pass
-
-    model = torch.nn.Sequential(torch.nn.LayerNorm(8, elementwise_affine=False), torch.nn.LayerNorm((2, 4)), Mine(8),
-                                torch.nn.RMSNorm(8, elementwise_affine=False), torch.nn.RMSNorm((2, 4)),
-                                normjit.torch.LayerNorm((2, 4)), normjit.torch.RMSNorm(8, elementwise_affine=False))
-    whose = lambda: [each[2] for each in normjit.torch.report(model)["norms"]]  # noqa: E731
-    others = ["torch's: it has no weight", "torch's: its weight has 2 dimensions; known: 1", "normjit's", "normjit's"]
-    assert whose() == ["torch's: enable() would make it normjit's"] * 3 + others
-    with normjit.torch.enabled(devices="cpu"):
-        assert whose() == ["normjit's, by enable()"] * 3 + others
-        with Served(3):
-            for norm, shape in zip(model, [(3, 8), (3, 2, 4), (3, 8)]):
-                norm(leaf(0, *shape)).sum().backward()
-
-
-def test_report_of_a_layer_norm_with_its_own_forward():
-    class Twice(torch.nn.LayerNorm):
-        def forward(self, x):
-            return 2 * super().forward(x)
-
-    module = Twice(8)
-    with normjit.torch.enabled(devices="cpu"), Served(1):
-        module(leaf(0, 3, 8)).sum().backward()
-        ((_, _, whose),) = normjit.torch.report(module)["norms"]
-    assert whose.startswith("normjit's where it calls layer_norm, by enable(); else torch's: computes neither")
-
-
-def test_report_measures():
-    """Times both, and changes neither what is enabled nor a model's gradients."""
-    model = torch.nn.Sequential(Plain(), torch.nn.LayerNorm(8), normjit.torch.RMSNorm(8), Scaled())
-    with normjit.torch.enabled(devices="cpu"):
-        before = normjit.torch.enabled_operators()
-        times = [each[3] for each in normjit.torch.report(model, rows=4)["norms"]]
-        assert normjit.torch.enabled_operators() == before
-    assert times[3] is None and all(time > 0 for time in times[:3])
-    assert all(p.grad is None for p in model.parameters())
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 @pytest.mark.parametrize("eps", [None, 1e-5])
 def test_torchs_rms_norm(dtype, eps):

@@ -133,25 +133,6 @@ def test_other_class():
     assert normjit.torch.found(module)[0].reason == "computes neither LayerNorm nor RMSNorm"
 
 
-@pytest.mark.parametrize("forward", [False, True])
-def test_methods_kept_by_others(forward):
-    """A hook of accelerate replaces a module's forward, and calls the one that it found, also after unpatch()."""
-    module = normjit.torch.patch(InPython(), forward=forward)
-    found, x = module.forward, leaf(1, 3, 8)
-    module.forward = lambda x: found(x)
-    with Served(1 + forward):
-        y = module(x)
-        y.sum().backward()
-    ((_, _, whose),) = normjit.torch.report(module)["norms"]
-    assert whose == ("normjit's where it calls the forward of patch(); else torch's: its forward was replaced by another's")
-    normjit.torch.unpatch(module)
-    with Served(0):
-        torch.testing.assert_close(module(x), y)
-        module(x).sum().backward()
-    ((_, _, whose),) = normjit.torch.report(module)["norms"]
-    assert whose == "torch's: its forward was replaced by another's"
-
-
 def test_class_of_patched_modules():
     """To all code that asks, the class looks like the module's own."""
     module = normjit.torch.patch(torch.nn.RMSNorm(8))

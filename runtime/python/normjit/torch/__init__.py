@@ -21,7 +21,7 @@ from normjit._library import InvalidArgument
 _library.require("torch", "2.10", by="normjit.torch")
 import torch  # noqa: E402
 
-from normjit.torch import _kernels, probes  # noqa: E402
+from normjit.torch import _kernels, probes, sources  # noqa: E402
 from normjit.torch._kernels import batch_invariant, is_batch_invariant  # noqa: E402
 from normjit.torch.announcement import announce  # noqa: E402
 from normjit.torch.formulas import Norm, formula  # noqa: E402
@@ -115,6 +115,7 @@ def _whose(norm: Found, module: torch.nn.Module, device: str, enabled_now: set[t
         reason = f"{'enable' if is_layer_norm else 'patch'}() would make it normjit's"
     if has_patched_class(module) and "forward" in vars(module):
         return f"normjit's where it calls the forward of patch(); else torch's: {reason}"
-    if isinstance(module, torch.nn.LayerNorm) and ("native_layer_norm_backward", device) in enabled_now:
+    calls_layer_norm = isinstance(module, torch.nn.LayerNorm) or sources.names(forward, "layer_norm")
+    if calls_layer_norm and ("native_layer_norm_backward", device) in enabled_now:
         return f"normjit's where it calls layer_norm, by enable(); else torch's: {reason}"
     return f"torch's: {reason}"

@@ -56,6 +56,12 @@ def changed(variables):
 changed._dynamo_marked_constant = True
 
 
+def names(function, word):
+    """True if the code of a Python function uses a name, as its own or as an attribute of something."""
+    function = inspect.unwrap(function) if callable(function) else function
+    return isinstance(function, types.FunctionType) and word in _names(function, "LOAD_GLOBAL", "LOAD_ATTR", "LOAD_METHOD")
+
+
 def _may_change(name):
     return Refused(f"it reads the variable {name}, which may change")
 

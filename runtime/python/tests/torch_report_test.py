@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+# needs: torch numpy
+"""normjit.torch.report(): who computes the backward pass of each norm."""
+import normjit.torch
+import pytest
+import torch
+from torch_cases import Served, leaf
+from torch_modules import InPython, Plain, Scaled
+
+
+def test_whose():
+    model = torch.nn.Sequential(Plain(), torch.nn.LayerNorm(8), normjit.torch.RMSNorm(8), Scaled())
+    whose = lambda: [each[2] for each in normjit.torch.report(model)["norms"]]  # noqa: E731
+    refused = "torch's: computes neither LayerNorm nor RMSNorm"
+    assert whose() == [
+        "torch's: patch() would make it normjit's",
+        "torch's: enable() would make it normjit's",
+        "normjit's",
+        refused,
+    ]
+    normjit.torch.patch(model)
+    with normjit.torch.enabled(devices="cpu"):
+        assert whose() == ["normjit's, by patch()", "normjit's, by enable()", "normjit's", refused]
+
+
+def test_knows_what_enable_serves():
+    """Layers without a weight, with several dimensions, and of classes derived from torch's."""
+    class Mine(torch.nn.LayerNorm):
+        pass
+
+    model = torch.nn.Sequential(torch.nn.LayerNorm(8, elementwise_affine=False), torch.nn.LayerNorm((2, 4)), Mine(8),
+                                torch.nn.RMSNorm(8, elementwise_affine=False), torch.nn.RMSNorm((2, 4)),
+                                normjit.torch.LayerNorm((2, 4)), normjit.torch.RMSNorm(8, elementwise_affine=False))
+    whose = lambda: [each[2] for each in normjit.torch.report(model)["norms"]]  # noqa: E731
+    others = ["torch's: it has no weight", "torch's: its weight has 2 dimensions; known: 1", "normjit's", "normjit's"]
+    assert whose() == ["torch's: enable() would make it normjit's"] * 3 + others
+    with normjit.torch.enabled(devices="cpu"):
+        assert whose() == ["normjit's, by enable()"] * 3 + others
+        with Served(3):
+            for norm, shape in zip(model, [(3, 8), (3, 2, 4), (3, 8)]):
+                norm(leaf(0, *shape)).sum().backward()
+
+
+def test_of_modules_that_call_layer_norm():
+    class Twice(torch.nn.LayerNorm):
+        def forward(self, x):
+            return 2 * super().forward(x)
+
+    class NormWithoutWeight(torch.nn.Module):  # as OLMo's
+        def forward(self, x):
+            return torch.nn.functional.layer_norm(x, x.shape[-1:])
+
+    for module, reason in ((Twice(8), "computes neither"), (NormWithoutWeight(), "it has no weight")):
+        with normjit.torch.enabled(devices="cpu"), Served(1):
+            module(leaf(0, 3, 8)).sum().backward()
+            ((_, _, whose),) = normjit.torch.report(module)["norms"]
+        assert whose.startswith(f"normjit's where it calls layer_norm, by enable(); else torch's: {reason}")
+
+
+def test_measures():
+    """Times both, and changes neither what is enabled nor a model's gradients."""
+    model = torch.nn.Sequential(Plain(), torch.nn.LayerNorm(8), normjit.torch.RMSNorm(8), Scaled())
+    with normjit.torch.enabled(devices="cpu"):
+        before = normjit.torch.enabled_operators()
+        times = [each[3] for each in normjit.torch.report(model, rows=4)["norms"]]
+        assert normjit.torch.enabled_operators() == before
+    assert times[3] is None and all(time > 0 for time in times[:3])
+    assert all(p.grad is None for p in model.parameters())
+
+
+@pytest.mark.parametrize("forward", [False, True])
+def test_of_methods_kept_by_others(forward):
+    """A hook of accelerate replaces a module's forward, and calls the one that it found, also after unpatch()."""
+    module = normjit.torch.patch(InPython(), forward=forward)
+    found, x = module.forward, leaf(1, 3, 8)
+    module.forward = lambda x: found(x)
+    with Served(1 + forward):
+        y = module(x)
+        y.sum().backward()
+    ((_, _, whose),) = normjit.torch.report(module)["norms"]
+    assert whose == ("normjit's where it calls the forward of patch(); else torch's: its forward was replaced by another's")
+    normjit.torch.unpatch(module)
+    with Served(0):
+        torch.testing.assert_close(module(x), y)
+        module(x).sum().backward()
+    ((_, _, whose),) = normjit.torch.report(module)["norms"]
+    assert whose == "torch's: its forward was replaced by another's"
