@@ -4,6 +4,7 @@
 import normjit.torch
 import pytest
 import torch
+from normjit.torch import probes
 from torch_cases import Served, leaf
 from torch_modules import InPython, Plain, Scaled
 
@@ -66,6 +67,24 @@ def test_measures():
         assert normjit.torch.enabled_operators() == before
     assert times[3] is None and all(time > 0 for time in times[:3])
     assert all(p.grad is None for p in model.parameters())
+
+
+def test_of_calls_that_had_no_memory_to_be_tried(monkeypatch):
+    """Such a call is the module's own. The next one is tried again."""
+    module, x = normjit.torch.patch(InPython()), leaf(1, 3, 8)
+
+    def fail(*_):
+        raise torch.OutOfMemoryError("out of memory")
+
+    with Served(0), monkeypatch.context() as patched:
+        patched.setattr(probes, "definition", fail)
+        y = module(x)
+        y.sum().backward()
+    with Served(1):
+        assert torch.equal(module(x), y)
+        module(x).sum().backward()
+    ((_, _, whose),) = normjit.torch.report(module)["norms"]
+    assert "1 calls were left to its own forward: there was no memory to try it, for an input of [3, 8]" in whose
 
 
 @pytest.mark.parametrize("forward", [False, True])

@@ -19,6 +19,7 @@ from normjit.torch.functional import default_eps
 OVERRIDDEN = {torch.ops.aten.native_layer_norm_backward.default: "torch_layer_norm_backward",
               torch.ops.aten._fused_rms_norm_backward.default: "torch_rms_norm_backward"}
 CHUNK_ELEMENTS = 1 << 20
+NO_MEMORY = (MemoryError, torch.OutOfMemoryError)
 CONSTANTS = (bool, int, float, complex, str, bytes, type(None), enum.Enum, torch.dtype, torch.device, torch.layout)
 FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
 MODULES_OWN = frozenset(vars(torch.nn.Module()))
@@ -226,7 +227,7 @@ def _tried(function, *arguments, **named):
     """Returns what the module's code returns. Raises Raised for whatever it raises."""
     try:
         return function(*arguments, **named)
-    except Refused:
+    except (Refused, *NO_MEMORY):
         raise
     except Exception as error:
         raise Raised(f"{type(error).__name__}: {error}") from error

@@ -219,11 +219,14 @@ def _try_ways_to_call(probe, norm, shape):
 
 def check(module, kind, norm, inputs, key):
     """Returns why the module does not compute its norm for inputs with the shapes and types of these, or None. The
-    result is kept in norm.checked by the key. The values of the inputs are not used."""
+    result is kept in norm.checked by the key, unless memory was missing. The values of the inputs are not used."""
     if len(norm.checked) >= MOST_CHECKED:
         norm.checked.clear()
     now = dataclasses.replace(norm, eps=getattr(module, norm.eps_name))
-    reason = norm.checked[key] = probes.alone(_why_not, module, kind, now, inputs)
+    try:
+        reason = norm.checked[key] = probes.alone(_why_not, module, kind, now, inputs)
+    except probes.NO_MEMORY as error:
+        return f"there was no memory to try it, for an input of {list(inputs[0].shape)}: {error}"
     return reason
 
 
