@@ -133,6 +133,16 @@ def test_numbers_that_the_type_does_not_have(dtype):
         torch.testing.assert_close(rowwise(function)(x), function(x.double()).to(dtype), rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("function", [lambda x: torch.expm1(x), functional.elu, functional.selu, lambda x: functional.celu(x, 0.7)])
+def test_gradients_where_exp_is_small_or_infinite(function):
+    x = torch.tensor([[-torch.inf, -20, -15.8, -5, -1e-3, 0, 1e-3, 30, 87, 89, 200, torch.inf]], requires_grad=True)
+    wide = x.detach().double().requires_grad_()
+    y, right = rowwise(function)(x), function(wide)
+    gradients = torch.autograd.grad(y, x, torch.ones_like(x)), torch.autograd.grad(right, wide, torch.ones_like(wide))
+    for got, wanted in zip((y, *gradients[0]), (right, *gradients[1])):
+        torch.testing.assert_close(got, wanted.float(), rtol=1e-5, atol=0)
+
+
 def test_infinite_numbers():
     x = torch.tensor([[-torch.inf, 1.0, -2.0, torch.inf]])
     for function in (functional.relu, functional.leaky_relu):
