@@ -71,7 +71,7 @@ const Function functions[] = {
     {"round_e8m0(x)", round_e8m0, 0},
     {"exp(x)", [](Real x) { return std::exp(x); }, 1.1},
     {"sigmoid(x)", sigmoid, 2.5},
-    {"silu(x)", [](Real x) { return std::isinf(x) && x < 0 ? -0.0L : x * sigmoid(x); }, 2.5},
+    {"silu(x)", [](Real x) { return std::isinf(x) && x < 0 ? -0.0L : x * sigmoid(x); }, 3},
     {"tanh(x)", [](Real x) { return std::tanh(x); }, 2},
     {"log(x)", [](Real x) { return std::log(x); }, 1.5},
     {"log1p(x)", [](Real x) { return std::log1p(x); }, 1.5},
