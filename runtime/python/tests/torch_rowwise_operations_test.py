@@ -143,6 +143,12 @@ def test_gradients_where_exp_is_small_or_infinite(function):
         torch.testing.assert_close(got, wanted.float(), rtol=1e-5, atol=0)
 
 
+@pytest.mark.parametrize("function", [functional.hardsigmoid, functional.hardswish])
+def test_values_near_a_zero(function):
+    x = torch.tensor([[-3.1, -3.0, -2.9999, -2.99, 0.0, 1e-6, 3.0, 4.0]])
+    torch.testing.assert_close(rowwise(lambda x: function(x))(x), function(x.double()).float(), rtol=1e-6, atol=0)
+
+
 def test_infinite_numbers():
     x = torch.tensor([[-torch.inf, 1.0, -2.0, torch.inf]])
     for function in (functional.relu, functional.leaky_relu):

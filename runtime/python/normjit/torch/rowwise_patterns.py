@@ -26,7 +26,7 @@ ELU = f"where({{0}}, {{0}} * {{2}}, {EXPM1.format('(where({0}, 0, {0}) * {3})')}
 PATTERNS.update({
     Aten.hardtanh.default: HARD, Aten.elu.default: ELU, Aten.celu.default: ELU.format("{0}", "{1}", "1", "(1 / {1})"),
     Aten.hardshrink.default: "where(compare(abs({0}), {1}), {0}, 0)",
-    Aten.hardsigmoid.default: "where(compare(3, {0}), where(compare({0}, -3), {0} / 6 + 0.5, 0), 1)",
-    Aten.hardswish.default: "where(compare({0}, 3), {0}, where(compare(-3, {0}), 0, {0} * ({0} / 6 + 0.5)))"})
+    Aten.hardsigmoid.default: "where(compare(3, {0}), where(compare({0}, -3), ({0} + 3) / 6, 0), 1)",
+    Aten.hardswish.default: "where(compare({0}, 3), {0}, where(compare(-3, {0}), 0, {0} * ({0} + 3) / 6))"})
 DEFAULTS = {Aten.hardtanh.default: (-1, 1), Aten.elu.default: (1, 1, 1), Aten.celu.default: (1,), Aten.hardshrink.default: (0.5,),
             Aten.leaky_relu.default: (0.01,), Aten.softplus.default: (1, 20)}  # for the arguments after the first
