@@ -2,6 +2,7 @@
 #include "ir/ir.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include <fmt/format.h>
@@ -50,7 +51,24 @@ PerValue<int> Function::use_counts() const {
     return counts;
 }
 
-PerValue<bool> compared_with_largest(const Function& function) {
+namespace {
+
+/// Returns the value of which this one differs by its sign at most.
+ValueId without_sign(const Function& function, ValueId id) {
+    const auto is_sign = [&](ValueId factor) {
+        return function[factor].op == Op::constant && std::fabs(function[factor].constant) == 1;
+    };
+    for (;;) {
+        const auto [a, b] = function[id].operands;
+        if (function[id].op != Op::abs && function[id].op != Op::mul) return id;
+        if (function[id].op == Op::mul && !is_sign(a) && !is_sign(b)) return id;
+        id = function[id].op == Op::mul && is_sign(a) ? b : a;
+    }
+}
+
+}  // namespace
+
+PerValue<bool> rounded_alike(const Function& function) {
     PerValue<bool> compared(function.values.size());
     for (const Value& value : function.values) {
         if (value.op != Op::compare) continue;
@@ -60,6 +78,10 @@ PerValue<bool> compared_with_largest(const Function& function) {
         }
     }
     mark_needed(function, compared, [&](ValueId id) { return !function[id].is_row_reduction(); });
+    for (const Value& value : function.values) {
+        if (value.op == Op::row_max || value.op == Op::group_max)
+            compared[without_sign(function, value.operands[0])] = true;
+    }
     return compared;
 }
 

@@ -148,9 +148,10 @@ void mark_needed(const Function& function, PerValue<bool>& needed, const ReadsOn
     }
 }
 
-/// Marks the values that are compared with the largest of their row, and the values that those are computed from. Such
-/// values must have the same bits in every sweep, or no element equals the largest.
-PerValue<bool> compared_with_largest(const Function& function);
+/// Marks the values that must have the same bits in every sweep: those that are compared with the largest of their row,
+/// or no element would equal it, with the values that those are computed from; and those of which the largest is taken,
+/// or the difference from it could have the wrong sign.
+PerValue<bool> rounded_alike(const Function& function);
 
 /// True if a value is the result of this op.
 bool has_op(const Function& function, Op op);

@@ -3,6 +3,7 @@
 #include "random_formula.h"
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <string>
 #include <utility>
@@ -95,6 +96,30 @@ Case largest_case(Random& random) {
     return random_case_of(random, *spec, random_batch(random, *spec));
 }
 
+/// Draws a formula with roots of differences from the largest and smallest of each row, which must not be negative.
+Case distance_case(Random& random) {
+    const std::string of = random.pick({"x * gamma", "x * s * gamma", "x * 1.3 + s * gamma", "abs(x * gamma) - s"});
+    const std::string root =
+        random.pick({"sqrt(v - row_min(v))", "sqrt(row_max(v) - v)", "sqrt(row_max(abs(v)) - abs(v))"});
+    const auto spec = parse_spec("norm distance(x[M,N], s[M], gamma[N]) -> y[M,N] { v = " + of + "; y = " + root +
+                                 " } pass=forward cols=" + std::to_string(random.between(1, 200)) +
+                                 random.pick({" x=f32 gamma=f32", " x=bf16", " x=f64"}));
+    REQUIRE_MESSAGE(spec.ok(), spec.status().message());
+    return random_case_of(random, *spec, random_batch(random, *spec));
+}
+
+/// Within the error bound of a root of nearly nothing there is NaN as well, so that the reference alone does not tell.
+std::string check_distance(const Case& a_case) {
+    const auto kernel = make_kernel(a_case, engine(a_case.threads));
+    if (!kernel.ok()) return kernel.status().message();
+    const Inputs inputs = inputs_in_layout(a_case, make_layout(a_case));
+    const Problem problem(a_case, kernel->artifact().geometry, make_layout(a_case), inputs);
+    if (const std::string wrong = launch(*kernel, problem); !wrong.empty()) return wrong;
+    const auto roots = problem.numbers(*a_case.spec.find("y"));
+    if (std::ranges::any_of(roots, [](double root) { return std::isnan(root); })) return "y has a NaN";
+    return compare(a_case, inputs, problem);
+}
+
 /// Draws a formula with rows that may be shorter than a vector, whose lanes after the row's end hold no numbers.
 Case short_rows_case(Random& random) {
     const std::string of = random.pick({"row_mean(x / x)", "row_max(x / g)", "row_sum(log(abs(x)) / z)",
@@ -165,6 +190,10 @@ TEST_CASE("a value that is wanted for its shape alone takes no register") {
 
 TEST_CASE("the gradient of a row's largest reaches the element that it is") {
     check_cases(100, largest_case, check_against_reference);
+}
+
+TEST_CASE("no element is above its row's largest or below its smallest") {
+    check_cases(100, distance_case, check_distance);
 }
 
 TEST_CASE("formulas with more values than registers agree with the reference") {

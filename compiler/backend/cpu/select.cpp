@@ -19,7 +19,7 @@ class Selector {
           body_(body),
           uses_(function.values.size()),
           own_(function.values.size()),
-          has_same_bits_(ir::compared_with_largest(function)),
+          has_same_bits_(ir::rounded_alike(function)),
           all_uses_(function.use_counts()) {
         for (const ValueId id : body.sums) ++uses_[function[id].operands[0]];
         for (const ir::Output& output : body.stores) ++uses_[output.value];
@@ -98,7 +98,7 @@ class Selector {
         if (value.op != Op::add && value.op != Op::sub) return ir::no_value;
         for (const ValueId operand : value.operands) {
             if (operand != ir::no_value && is_foldable(operand) &&
-                (!has_same_bits_[user] || folds_everywhere(operand, user)))
+                ((!has_same_bits_[user] && !has_same_bits_[operand]) || folds_everywhere(operand, user)))
                 return operand;
         }
         return ir::no_value;

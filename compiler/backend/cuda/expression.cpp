@@ -38,7 +38,7 @@ Expressions::Expressions(const plan::Plan& plan)
       suffix_(plan.spec.formula ? "_" : ""),
       names_(plan.function.values.size()),
       in_row_(plan.function.values.size()),
-      has_same_bits_(ir::compared_with_largest(plan.function)) {
+      has_same_bits_(ir::rounded_alike(plan.function)) {
     for (ValueId id = 0; id < function_.size(); ++id) {
         const std::string name = ir::name(function_, id);
         names_[id] = name.empty() ? "" : identifier(name);
