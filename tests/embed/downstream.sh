@@ -133,6 +133,9 @@ if command -v pkg-config > /dev/null; then
         "$CC" -std=c11 -fsanitize=address "$source/tests/embed/example.c" $(pkg-config --cflags --libs normjit) -lm \
             "-Wl,-rpath,$(dirname "$library")" -o sanitized
         NORMJIT_ISA=sse ./sanitized
+        # shellcheck disable=SC2046
+        "$CC" -std=c11 -fsanitize=address "$source/tests/embed/example.c" $(pkg-config --cflags --libs normjit-static) -o sanitized
+        NORMJIT_ISA=sse ./sanitized
     fi
 else
     echo "== pkg-config: skipped, there is none"

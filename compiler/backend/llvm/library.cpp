@@ -8,7 +8,7 @@
 #include <new>
 #include <span>
 #include <string>
-#include <string_view>
+#include <vector>
 
 #include <dlfcn.h>
 #include <fmt/format.h>
@@ -23,15 +23,20 @@ struct Library {
     Ask* ask;
 };
 
-/// Returns the folder of the shared library with this code. Empty in a program with the static library: the loader
-/// takes the path of a program from argv[0], which its caller chooses.
-std::string own_folder() {
+/// Returns the folders in which the loader looks for a library that the binary with this code opens: its RUNPATH, and
+/// what every program has. A binary's handle is its link_map.
+std::vector<std::string> search_path() {
     Dl_info info{};
-    link_map* own = nullptr;
-    if (dladdr1(reinterpret_cast<void*>(&own_folder), &info, reinterpret_cast<void**>(&own), RTLD_DL_LINKMAP) == 0)
-        return "";
-    const std::string_view path = own->l_name;
-    return path.starts_with('/') ? std::string(path.substr(0, path.rfind('/') + 1)) : "";
+    void* own = nullptr;
+    Dl_serinfo size{};
+    if (dladdr1(reinterpret_cast<void*>(&search_path), &info, &own, RTLD_DL_LINKMAP) == 0 ||
+        dlinfo(own, RTLD_DI_SERINFOSIZE, &size) != 0)
+        return {};
+    std::vector<Dl_serinfo> memory(size.dls_size / sizeof(Dl_serinfo) + 1, size);
+    if (dlinfo(own, RTLD_DI_SERINFO, memory.data()) != 0) return {};
+    std::vector<std::string> folders;
+    for (const Dl_serpath& folder : std::span(memory[0].dls_serpath, size.dls_cnt)) folders.push_back(folder.dls_name);
+    return folders;
 }
 
 /// True in a program that was linked with -static. A library that it opens gets a C library of its own, which has made
@@ -47,7 +52,7 @@ bool is_static_program() {
 }
 
 /// Opens the library by its name: the RUNPATH of the binary with this code says where it is. A sanitizer calls dlopen()
-/// for its program, so that the loader looks at the sanitizer's RUNPATH instead; then the folder is tried.
+/// for its program, so that the loader looks at the sanitizer's RUNPATH instead; then the folders are tried.
 Expected<Library> open() {
     if (is_static_program()) {
         return unavailable(fmt::format(
@@ -57,8 +62,11 @@ Expected<Library> open() {
     }
     void* library = dlopen(NORMJIT_LLVM, RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) {
-        const std::string reason = dlerror(), folder = own_folder();
-        if (!folder.empty()) library = dlopen((folder + NORMJIT_LLVM).c_str(), RTLD_NOW | RTLD_LOCAL);
+        const std::string reason = dlerror();
+        for (const std::string& folder : search_path()) {
+            library = dlopen((folder + "/" NORMJIT_LLVM).c_str(), RTLD_NOW | RTLD_LOCAL);
+            if (library != nullptr) break;
+        }
         if (library == nullptr) {
             return unavailable(fmt::format(
                 "llvm: {}; it comes with normjit, and belongs beside its library or on the loader's path", reason));
