@@ -69,16 +69,20 @@ std::vector<std::string> names_in(const Descriptor& folder) {
     return names;
 }
 
-/// Makes a folder for the user alone, as the XDG base directory specification says, because its content is run.
-Status make_folder(const std::string& path) {
-    for (size_t end = path.find('/', 1); end != path.npos; end = path.find('/', end + 1)) {
-        mkdir(path.substr(0, end).c_str(), 0777);
-    }
+Status make_one_folder(const std::string& path, mode_t mode) {
     struct stat facts{};
-    if (mkdir(path.c_str(), 0700) == 0) return {};
+    if (mkdir(path.c_str(), mode) == 0) return {};
     const int error = errno;
     if (stat(path.c_str(), &facts) == 0 && S_ISDIR(facts.st_mode)) return {};
     return invalid_argument(fmt::format("{}: cannot be made a folder: {}", path, std::strerror(error)));
+}
+
+/// Makes a folder for the user alone, as the XDG base directory specification says, because its content is run. An
+/// error names the first folder on the way that cannot be made.
+Status make_folder(const std::string& path) {
+    for (size_t end = path.find('/', 1); end != path.npos; end = path.find('/', end + 1))
+        NORMJIT_RETURN_IF_ERROR(make_one_folder(path.substr(0, end), 0777));
+    return make_one_folder(path, 0700);
 }
 
 /// Lets those who may use a folder use one that was made in it as well, whatever the process's umask is.

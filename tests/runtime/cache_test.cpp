@@ -343,9 +343,9 @@ TEST_CASE("a folder that cannot be written says so") {
     const TemporaryFolder temporary;
     const Artifact entry = made("rmsnorm cols=3");
     write_text(temporary / "file", "");
-    CHECK(Folder(temporary / "file").keep(entry).status().message() ==
-          (temporary / "file") + ": cannot be made a folder: File exists");
-    CHECK(!Folder(temporary / "file/below").keep(entry).ok());
+    for (const char* path : {"file", "file/below", "file/below/it"})
+        CHECK(Folder(temporary / path).keep(entry).status().message() ==
+              (temporary / "file") + ": cannot be made a folder: File exists");
     CHECK(!Folder("/proc/normjit").keep(entry).ok());  // nobody can write there, not even root
     CHECK(!look_up(Folder(temporary / "file"), entry).artifact);
 }
