@@ -57,7 +57,8 @@ class Kernel {
     /// Computes the spec's outputs. It compiles, allocates and locks nothing of its own. An `invalid_argument` names
     /// the argument and what is allowed; nothing has been written then. The same arguments give the same bits for any
     /// number of threads. The workspace's size affects the bits only through the row groups that fit, and on a CPU
-    /// through whether there is room to split the columns of few rows.
+    /// through whether there is room to split the columns of few rows. The strides of slices affect them as well: slices
+    /// without gaps are one slice with all rows, and slices that lie closer than rows come first.
     ///
     /// CPU: the outputs are written when it returns. GPU: the work is on the stream when it returns; the tensors, the
     /// workspace and the kernel must stay until it is done. A graph may capture it. It runs in the stream's context;
