@@ -134,7 +134,7 @@ void evaluate(Machine& machine, Registers& registers, const ir::Function& functi
     const int units = registers.free() / around.vectors;
     Evaluation evaluation(machine, registers, function, around);
     if (body.units <= units) return evaluation.run(body.ops, body.dying);
-    const Selection fitting = with_spills(body, units);
+    const Selection fitting = with_spills(function, body, units);
     evaluation.run(fitting.ops, fitting.dying);
 }
 

@@ -12,13 +12,19 @@ namespace {
 
 class Spilling {
   public:
-    Spilling(const Selection& body, int units) : body_(body), units_(static_cast<size_t>(units)), made_(body) {
+    Spilling(const ir::Function& function, const Selection& body, int units)
+        : function_(function),
+          body_(body),
+          units_(static_cast<size_t>(units)),
+          made_(body),
+          first_store_(body.ops.size()) {
         made_.ops.clear();
         made_.dying.clear();
         for (size_t i = 0; i < body.ops.size(); ++i) {
             const MicroOp& op = body.ops[i];
             for (const ValueId operand : op.operands) uses_[operand].push_back(i);
             if (op.instruction == Instruction::load) loaded_.insert(op.result);
+            if (op.instruction == Instruction::store) first_store_ = std::min(first_store_, i);
         }
     }
 
@@ -81,12 +87,21 @@ class Spilling {
                 if (last == ir::no_value || next_use(id, at) > next_use(last, at)) last = id;
             }
             assert(last != ir::no_value);
-            evict(last);
+            evict(last, at);
         }
     }
 
-    void evict(ValueId id) {
-        if (loaded_.contains(id) || places_.contains(id)) {
+    /// True if a value can be loaded when it is read next. A matrix may have been overwritten by then, by an output that
+    /// is the same memory.
+    bool can_be_loaded(ValueId id, size_t at) const {
+        if (!loaded_.contains(id)) return false;
+        const ir::Value& value = function_[id];
+        const bool is_matrix = value.op == ir::Op::input && value.shape == ir::Shape::matrix;
+        return !is_matrix || next_use(id, at) <= first_store_;
+    }
+
+    void evict(ValueId id, size_t at) {
+        if (places_.contains(id) || can_be_loaded(id, at)) {
             push({.instruction = Instruction::release, .operands = {id, ir::no_value, ir::no_value}}, {id});
         } else {
             const int place = free_places_.empty() ? places_made_++ : *free_places_.begin();
@@ -108,11 +123,13 @@ class Spilling {
         live_.insert(id);
     }
 
+    const ir::Function& function_;
     const Selection& body_;
     const size_t units_;
     Selection made_;
+    size_t first_store_;
     std::map<ValueId, std::vector<size_t>> uses_;
-    std::set<ValueId> loaded_;        ///< inputs, constants and reloads, which need no place in the frame
+    std::set<ValueId> loaded_;        ///< inputs, constants and reloads
     std::set<ValueId> known_, live_;  ///< the body's own values that are needed later; those in registers
     std::map<ValueId, int> places_;
     std::set<int> free_places_;
@@ -121,6 +138,8 @@ class Spilling {
 
 }  // namespace
 
-Selection with_spills(const Selection& body, int units) { return Spilling(body, units).run(); }
+Selection with_spills(const ir::Function& function, const Selection& body, int units) {
+    return Spilling(function, body, units).run();
+}
 
 }  // namespace normjit::backend::cpu

@@ -11,6 +11,6 @@ constexpr int least_units = 4;
 
 /// Adds ops to the body so that its own values fit `units` units, at least least_units. The value whose next use is
 /// farthest away gives up its registers first. Source: Belady, "A study of replacement algorithms" (1966).
-Selection with_spills(const Selection& body, int units);
+Selection with_spills(const ir::Function& function, const Selection& body, int units);
 
 }  // namespace normjit::backend::cpu
