@@ -72,8 +72,13 @@ if [ "$(id -u)" != 0 ]; then
 fi
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-# If one list cannot be fetched (another repository's), the others are still used.
-"${as_root[@]}" apt-get update -qq > "$log" 2>&1 || { cat "$log" >&2 && echo "setup: apt-get could not fetch all lists" >&2; }
+# apt-get does not wait while another apt-get fetches lists, as a system does of itself after its first start. If one list
+# cannot be fetched (another repository's), the others are still used.
+patience=$((SECONDS + 300))
+until "${as_root[@]}" apt-get update -qq > "$log" 2>&1; do
+    if [ $SECONDS -lt $patience ] && grep -qF /lists/lock "$log"; then sleep 2 && continue; fi
+    cat "$log" >&2 && echo "setup: apt-get could not fetch all lists" >&2 && break
+done
 for package in "${wished[@]}"; do
     if apt-cache show "$package" > /dev/null 2>&1; then missing+=("$package"); fi
 done
