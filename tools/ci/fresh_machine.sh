@@ -8,7 +8,7 @@
 # machine on two cores, less with the ccache that an earlier machine left in root/.cache/ccache. Packages come from the
 # sources of this machine's apt-get.
 set -euo pipefail
-cd "$(dirname "$0")/../.."
+CDPATH='' cd "$(dirname "$0")/../.."
 repository=$PWD
 commit=$(git rev-parse HEAD)
 
@@ -106,8 +106,11 @@ step() { # machine, name, a pattern of the most informative line of its log, com
 }
 make_base() {
     local components=main
-    case $mirror in *ubuntu*) components=main,universe ;; esac
-    unshare --mount debootstrap --variant=minbase --components=$components "$suite" "$folder/base" "$mirror" &&
+    # A debootstrap that is older than the suite has no script of its name; later suites are made as these two are.
+    local script=sid
+    case $mirror in *ubuntu*) components=main,universe script=gutsy ;; esac
+    [ ! -e "/usr/share/debootstrap/scripts/$suite" ] || script=""
+    unshare --mount debootstrap --variant=minbase --components=$components "$suite" "$folder/base" "$mirror" $script &&
         connect "$folder/base"
 }
 add_other() { # root
