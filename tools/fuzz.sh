@@ -5,7 +5,7 @@
 # breaks an oracle is kept in build-fuzz/found, with the line that runs it again; the exit code is then 1.
 # BUILD=build-clang uses another folder than build-fuzz.
 set -euo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$(realpath "$0")")/.."
 
 minutes=${1:-1}
 targets=("${@:2}")

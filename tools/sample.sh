@@ -3,7 +3,7 @@
 # Sets up this machine, builds normjit and computes the gradients of the sample, tensors of a real training step. They are
 # compared with the framework's own gradients and with double precision. Arguments are passed to `normjit run`.
 set -euo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$(realpath "$0")")/.."
 
 # LLVM generates code for CPUs without AVX-512.
 if grep -q -w avx512f /proc/cpuinfo; then tools/ci/setup.sh; else tools/ci/setup.sh llvm; fi

@@ -4,7 +4,7 @@
 # random mix of prepares, launches, faults and refusals, in which memory, mappings, descriptors and threads must not
 # grow. Another NORMJIT_TEST_SEED gives another mix.
 set -euo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$(realpath "$0")")/.."
 
 minutes=${1:-1}
 build=${2:-build}

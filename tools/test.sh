@@ -3,7 +3,7 @@
 # Sets up this machine, builds everything and runs all tests, including those of the Python package that need NumPy. With
 # --python also those that need PyTorch, JAX and other packages (6 GB). Other arguments go to ctest: tools/test.sh -L quick
 set -euo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$(realpath "$0")")/.."
 
 packages=small
 arguments=()

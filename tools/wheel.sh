@@ -4,7 +4,7 @@
 # or newer, LLVM inside. Then installs it in an empty environment and tests it there. The build tools come from Debian
 # and PyPI. --arch cross-compiles, in build-wheel-aarch64, and tests under QEMU, with Debian's Python for that machine.
 set -euo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$(realpath "$0")")/.."
 
 largest=16000000 # bytes
 slowest=30       # milliseconds of `import normjit`

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # build.sh FOLDER TARGET [-DOPTION=...]: configures FOLDER with Ninja and builds TARGET in it, one such build at a time.
 set -euo pipefail
-cd "$(dirname "$0")/../.."
+cd "$(dirname "$(realpath "$0")")/../.."
 
 folder=$1
 target=$2

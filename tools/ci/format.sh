@@ -3,7 +3,7 @@
 # format.sh [--check]: formats the sources, those not yet committed as well; with --check names those that are not and fails.
 # Exits with 3 where it cannot: without clang-format-19, or outside a repository.
 set -euo pipefail
-cd "$(dirname "$0")/../.."
+cd "$(dirname "$(realpath "$0")")/../.."
 if ! command -v clang-format-19 > /dev/null; then
     echo "skipped: no clang-format-19"
     exit 3

@@ -8,7 +8,7 @@
 # machine on two cores, less with the ccache that an earlier machine left in root/.cache/ccache. Packages come from the
 # sources of this machine's apt-get.
 set -euo pipefail
-CDPATH='' cd "$(dirname "$0")/../.."
+cd "$(dirname "$(realpath "$0")")/../.."
 repository=$PWD
 commit=$(git rev-parse HEAD)
 

@@ -4,7 +4,7 @@
 # FOLDER as on a machine with another LLVM and without 19, then with 19, whose library must link and compile, then without
 # it again; leaves FOLDER configured with it. Does nothing, and says so, unless it is root, who can hide LLVM 19.
 set -euo pipefail
-cd "$(dirname "$0")/../.."
+cd "$(dirname "$(realpath "$0")")/../.."
 
 folder=$1
 shift

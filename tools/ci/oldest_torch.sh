@@ -4,7 +4,7 @@
 # supports, which trace code in other ways than the newest does. Needs build/python. Makes build/venv-oldest-torch (7 GB),
 # once; without a network it says so and succeeds. Tests that wait for the C++ compiler are left out.
 set -euo pipefail
-cd "$(dirname "$0")/../.."
+cd "$(dirname "$(realpath "$0")")/../.."
 
 oldest=$(sed -n 's/^OLDEST_TORCH = (\([0-9]*\), \([0-9]*\))$/\1.\2/p' runtime/python/normjit/torch/_kernels.py)
 venv=build/venv-oldest-torch

@@ -5,7 +5,7 @@
 # none: the bare interpreter, in a moment, before CMake looks for it. Instant if everything exists. Exit code 1, with
 # the reason, on failure (no network): tests whose packages are missing say so and are skipped.
 set -euo pipefail
-cd "$(dirname "$0")/../.."
+cd "$(dirname "$(realpath "$0")")/../.."
 
 case ${1:-small} in
     none) packages=() ;;

@@ -4,7 +4,7 @@
 # for AArch64 under QEMU and compared with double precision. Also that the project builds there, without LLVM.
 # Needs Debian's g++-aarch64-linux-gnu and qemu-user; installs them as root. Exit code 1 when a gradient is wrong.
 set -euo pipefail
-cd "$(dirname "$0")/../.."
+cd "$(dirname "$(realpath "$0")")/../.."
 here=${1:-build}/tools/normjit/normjit
 there=build-aarch64
 

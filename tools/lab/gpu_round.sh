@@ -14,7 +14,7 @@ set -u -o pipefail
 folder=$1 out=$2
 shift 2
 parts=${*:-tests random sanitizer bench peers}
-root=$(cd "$(dirname "$0")/../.." && pwd)
+root=$(cd "$(dirname "$(realpath "$0")")/../.." && pwd)
 device=${NORMJIT_TEST_DEVICE:-cuda:0}
 export NORMJIT_TEST_DEVICE=$device
 mkdir -p "$out"

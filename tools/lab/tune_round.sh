@@ -18,7 +18,7 @@ set -u -o pipefail
 folder=$1 out=$2
 shift 2
 parts=${*:-check cuda cpu confirm}
-root=$(cd "$(dirname "$0")/../.." && pwd)
+root=$(cd "$(dirname "$(realpath "$0")")/../.." && pwd)
 normjit=$folder/normjit
 [ -x "$normjit" ] && [ ! -d "$normjit" ] || normjit=$folder/tools/normjit/normjit
 device=${DEVICE:-cuda:0}
