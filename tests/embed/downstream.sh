@@ -141,6 +141,11 @@ else
     echo "== pkg-config: skipped, there is none"
 fi
 
+echo "== a ccache that can write nowhere"
+without=(env CCACHE_DIR=/dev/null/none)
+quiet "${without[@]}" cmake -S "$source" -B uncached -DNORMJIT_TESTS=OFF -DNORMJIT_TOOLS=OFF -DNORMJIT_LLVM=OFF
+quiet "${without[@]}" cmake --build uncached --target normjit_templates
+
 echo "== FetchContent, and a build without LLVM"
 # The folder is kept for the next run. Builds without optimisation, which would take most of the time.
 quiet cmake -S "$source/tests/embed/downstream" -B "$build/fetched" -DNORMJIT_SOURCE="$source" \
