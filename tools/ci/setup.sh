@@ -65,7 +65,7 @@ as_root=()
 if [ "$(id -u)" != 0 ]; then
     if ! command -v sudo > /dev/null; then
         if [ ${#missing[@]} -eq 0 ]; then exit 0; fi
-        echo "setup: run as root: apt-get install ${missing[*]} ${wished[*]}" >&2
+        echo "setup: run as root: apt-get update && apt-get install ${missing[*]}${wished[*]:+, and if there are: ${wished[*]}}" >&2
         exit 3
     fi
     as_root=(sudo)
