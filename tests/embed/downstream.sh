@@ -146,6 +146,12 @@ without=(env CCACHE_DIR=/dev/null/none)
 quiet "${without[@]}" cmake -S "$source" -B uncached -DNORMJIT_TESTS=OFF -DNORMJIT_TOOLS=OFF -DNORMJIT_LLVM=OFF
 quiet "${without[@]}" cmake --build uncached --target normjit_templates
 
+echo "== one message names all packages that are missing"
+if cmake -S "$source" -B lacking -DCMAKE_DISABLE_FIND_PACKAGE_fmt=ON -DCMAKE_DISABLE_FIND_PACKAGE_CLI11=ON > log 2>&1; then
+    exit 1
+fi
+tr '\n' ' ' < log | grep -q 'libfmt-dev.*libcli11-dev'
+
 echo "== FetchContent, and a build without LLVM"
 # The folder is kept for the next run. Builds without optimisation, which would take most of the time.
 quiet cmake -S "$source/tests/embed/downstream" -B "$build/fetched" -DNORMJIT_SOURCE="$source" \

@@ -16,19 +16,15 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 PORT, RECIPE = HERE / "vcpkg" / "normjit", HERE / "conda" / "recipe.yaml"
 PRODUCT = ("CMakeLists.txt", "compiler/CMakeLists.txt", "runtime/CMakeLists.txt", "tools/normjit/CMakeLists.txt",
-           "tools/cmake/llvm.cmake")
-SYSTEM = {"threads"}  # belongs to the C library
-HEADERS_ONLY = {"xxhash": "xxhash.h"}  # included without a search
+           "tools/cmake/llvm.cmake", "tools/cmake/packages.cmake")
+OTHERS = {"threads", "doctest"}  # what belongs to the C library, what only tests need
 
 
 def libraries():
     """Returns the names of the libraries that the sources of the product need, as packages write them."""
     text = "\n".join((ROOT / name).read_text() for name in PRODUCT)
-    found = {name.lower().replace("_", "-") for name in re.findall(r"find_package\((\w+)", text)}
-    found |= {folder for folder in re.findall(r"find_path\(\w+ (\w+)/", text)}
-    sources = [path.read_text() for folder in ("compiler", "runtime") for path in (ROOT / folder).rglob("*.cpp")]
-    found |= {name for name, header in HEADERS_ONLY.items() if any(f"<{header}>" in source for source in sources)}
-    return found - SYSTEM
+    found = re.findall(r"^ *(?:find_package|normjit_need_target|normjit_need_header)\((\w+)", text, re.MULTILINE)
+    return {name.lower().replace("_", "-") for name in found} - OTHERS
 
 
 def names_in(dependencies):

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+# Finds the packages that the build needs. One message names all that are missing, before anything is compiled.
+set(normjit_missing "")
+
+# A package with a configuration for CMake. A surrounding project may have the target of its own.
+macro(normjit_need_target package target debian)
+  if(NOT TARGET ${target})
+    find_package(${package} QUIET)
+  endif()
+  if(NOT TARGET ${target})
+    list(APPEND normjit_missing "${package} (Debian: ${debian})")
+  endif()
+endmacro()
+
+macro(normjit_need_header package header variable debian)
+  find_path(${variable} ${header})
+  mark_as_advanced(${variable})
+  if(NOT ${variable})
+    list(APPEND normjit_missing "${package} (Debian: ${debian})")
+  endif()
+endmacro()
+
+normjit_need_target(fmt fmt::fmt libfmt-dev)
+normjit_need_target(nlohmann_json nlohmann_json::nlohmann_json nlohmann-json3-dev)
+normjit_need_header(Xbyak xbyak/xbyak.h XBYAK_INCLUDE_DIR libxbyak-dev)
+normjit_need_header(xxHash xxhash.h XXHASH_INCLUDE_DIR libxxhash-dev)
+if(NORMJIT_TOOLS OR NORMJIT_TESTS)
+  normjit_need_target(CLI11 CLI11::CLI11 libcli11-dev)
+endif()
+if(NORMJIT_TESTS)
+  normjit_need_target(doctest doctest::doctest doctest-dev)
+endif()
+if(normjit_missing)
+  list(JOIN normjit_missing ", " missing)
+  message(FATAL_ERROR "normjit needs ${missing}. On Debian and Ubuntu tools/ci/setup.sh installs all of it.")
+endif()
