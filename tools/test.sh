@@ -11,8 +11,9 @@ for argument in "$@"; do
     if [ "$argument" = --python ]; then packages=all; else arguments+=("$argument"); fi
 done
 
-# Lets Python keep compiled modules, so that each is compiled only once, when it is first imported.
-unset PYTHONDONTWRITEBYTECODE
+# Lets Python keep compiled modules, so that each is compiled only once, when it is first imported. The tests' environment
+# has no part in another one's packages.
+unset PYTHONDONTWRITEBYTECODE PYTHONHOME PYTHONPATH
 
 tools/ci/setup.sh llvm python
 # CMake needs the interpreter; its packages are installed while everything is built.
