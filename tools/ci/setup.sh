@@ -61,6 +61,14 @@ if ! command -v apt-get > /dev/null; then
     echo "setup: this system has no apt-get; install what Debian calls: ${missing[*]}" >&2
     exit 3
 fi
+# Prints the optional packages that this system has, as far as its lists are there.
+offered() {
+    local package
+    for package in "${wished[@]}"; do
+        if apt-cache show "$package" > /dev/null 2>&1; then echo "$package"; fi
+    done
+}
+if [ ${#missing[@]} -eq 0 ] && apt-cache show g++ > /dev/null 2>&1 && [ -z "$(offered)" ]; then exit 0; fi
 as_root=()
 if [ "$(id -u)" != 0 ]; then
     if ! command -v sudo > /dev/null; then
@@ -79,9 +87,7 @@ until "${as_root[@]}" apt-get update -qq > "$log" 2>&1; do
     if [ $SECONDS -lt $patience ] && grep -qF /lists/lock "$log"; then sleep 2 && continue; fi
     cat "$log" >&2 && echo "setup: apt-get could not fetch all lists" >&2 && break
 done
-for package in "${wished[@]}"; do
-    if apt-cache show "$package" > /dev/null 2>&1; then missing+=("$package"); fi
-done
+mapfile -t -O ${#missing[@]} missing < <(offered)
 [ ${#missing[@]} -gt 0 ] || exit 0
 echo "setup: installing ${missing[*]}" >&2
 if ! "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
