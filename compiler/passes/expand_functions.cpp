@@ -15,7 +15,6 @@
 #include "passes/passes.h"
 
 #include <array>
-#include <optional>
 #include <span>
 
 namespace normjit::passes {
@@ -186,17 +185,15 @@ class Expansion {
     /// Returns exp(r) - 1 for |r| <= ln(2) / 2.
     E expm1(E r) { return r * r * polynomial(r, numbers_.exp) + r; }
 
-    /// Returns exp(a - less) for a number in the range of exp and a small one.
-    E exp(E a, std::optional<E> less = std::nullopt) {
-        const E k = halvings(a);
-        const E rest = a - k * numbers_.ln2_high - k * numbers_.ln2_low;
-        return apply(Op::ldexp, expm1(less ? rest - *less : rest) + 1, k);
-    }
+    /// Returns a - k * ln 2.
+    E rest_of(E a, E k) { return a - k * numbers_.ln2_high - k * numbers_.ln2_low; }
+    /// Returns exp(rest) * 2^k.
+    E power_of(E rest, E k) { return apply(Op::ldexp, expm1(rest) + 1, k); }
 
-    /// Returns `inside` for a up to the limit, else `beyond`; neither is infinite. The difference, times 2^60, is at least 1.
-    E select(E a, double limit, E inside, E beyond) {
-        const E weight = apply(Op::min, at_least(a * 0x1p60 - limit * 0x1p60, 0), number(1));
-        return weight * beyond + (number(1) - weight) * inside;
+    /// Returns exp of a number in its range.
+    E exp(E a) {
+        const E k = halvings(a);
+        return power_of(rest_of(a, k), k);
     }
 
     /// Adds 1 to the power of two first, because that sum is exact.
@@ -215,7 +212,7 @@ class Expansion {
         const E x = half + half;
         const E k = halvings(x);
         const E power = apply(Op::ldexp, number(1), k);
-        const E m = expm1(x - k * numbers_.ln2_high - k * numbers_.ln2_low) * power + (power - 1);
+        const E m = expm1(rest_of(x, k)) * power + (power - 1);
         const E sum = m + 2, lost = apply(Op::min, m, number(2)) - (sum - at_least(m, 2));
         const E quotient = m / sum;
         return apply(Op::copysign, quotient - quotient * lost * (number(0.5) - quotient * 0.5), a);
@@ -246,13 +243,15 @@ class Expansion {
         return polynomial((t - 4) * inverse, numbers_.tail) * inverse;
     }
 
-    /// A polynomial up to 1, and 1 - erfc beyond.
+    /// A polynomial up to 1, and 1 - erfc beyond. The weight of the latter is 0 or 1: a difference from 1, times 2^60, is
+    /// more than 1.
     E erf(E a) {
         const E x = apply(Op::abs, a);
         const E small = apply(Op::min, x, number(1)), large = apply(Op::min, x, number(numbers_.erf_most));
         const E inside = small * polynomial(small * small, numbers_.erf) + small;
         const E beyond = number(1) - exp(number(0) - large * large) * (tail(large * (2 * ir::root_half)) * 2);
-        return apply(Op::copysign, select(x, 1, inside, beyond), a);
+        const E weight = apply(Op::min, at_least(x * 0x1p60 - 0x1p60, 0), number(1));
+        return apply(Op::copysign, weight * beyond + (number(1) - weight) * inside, a);
     }
 
     /// max(a, 0) - |a| * erfc(|a| / sqrt(2)) / 2, which loses no digits below 0. The square is taken of the upper half of
@@ -260,7 +259,8 @@ class Expansion {
     E gelu(E a) {
         const E x = apply(Op::min, apply(Op::abs, a), number(numbers_.gelu_most));
         const E multiple = x * numbers_.splitter, upper = multiple - (multiple - x);
-        const E density = exp(upper * upper * -0.5, (x - upper) * (x + upper) * 0.5);
+        const E exponent = upper * upper * -0.5, k = halvings(exponent);
+        const E density = power_of(rest_of(exponent, k) - (x - upper) * (x + upper) * 0.5, k);
         return at_least(a, 0) - x * (density * tail(x));
     }
 
