@@ -60,29 +60,34 @@ ValueId without_sign(const Function& function, ValueId id) {
     };
     for (;;) {
         const auto [a, b] = function[id].operands;
-        if (function[id].op != Op::abs && function[id].op != Op::mul) return id;
-        if (function[id].op == Op::mul && !is_sign(a) && !is_sign(b)) return id;
-        id = function[id].op == Op::mul && is_sign(a) ? b : a;
+        const bool is_product = function[id].op == Op::mul;
+        if (is_product && is_sign(a)) {
+            id = b;
+        } else if (function[id].op == Op::abs || (is_product && is_sign(b))) {
+            id = a;
+        } else {
+            return id;
+        }
     }
 }
 
 }  // namespace
 
 PerValue<bool> rounded_alike(const Function& function) {
-    PerValue<bool> compared(function.values.size());
+    PerValue<bool> alike(function.values.size());
     for (const Value& value : function.values) {
         if (value.op != Op::compare) continue;
         const auto [a, b] = value.operands;
         for (const auto& [largest, other] : {std::pair(a, b), std::pair(b, a)}) {
-            if (function[largest].op == Op::row_max) compared[function[largest].operands[0]] = compared[other] = true;
+            if (function[largest].op == Op::row_max) alike[function[largest].operands[0]] = alike[other] = true;
         }
     }
-    mark_needed(function, compared, [&](ValueId id) { return !function[id].is_row_reduction(); });
+    mark_needed(function, alike, [&](ValueId id) { return !function[id].is_row_reduction(); });
     for (const Value& value : function.values) {
         if (value.op == Op::row_max || value.op == Op::group_max)
-            compared[without_sign(function, value.operands[0])] = true;
+            alike[without_sign(function, value.operands[0])] = true;
     }
-    return compared;
+    return alike;
 }
 
 bool has_op(const Function& function, Op op) {

@@ -112,8 +112,9 @@ Case distance_case(Random& random) {
 std::string check_distance(const Case& a_case) {
     const auto kernel = make_kernel(a_case, engine(a_case.threads));
     if (!kernel.ok()) return kernel.status().message();
-    const Inputs inputs = inputs_in_layout(a_case, make_layout(a_case));
-    const Problem problem(a_case, kernel->artifact().geometry, make_layout(a_case), inputs);
+    const Layout layout = make_layout(a_case);
+    const Inputs inputs = inputs_in_layout(a_case, layout);
+    const Problem problem(a_case, kernel->artifact().geometry, layout, inputs);
     if (const std::string wrong = launch(*kernel, problem); !wrong.empty()) return wrong;
     const auto roots = problem.numbers(*a_case.spec.find("y"));
     if (std::ranges::any_of(roots, [](double root) { return std::isnan(root); })) return "y has a NaN";
