@@ -218,12 +218,12 @@ sanitize() { # number tool
 
 sanitizer() {
   local target cases tool spec rows changes
-  target=$("$folder/normjit" info | sed -n "s/^$device *available .*\\(sm_[0-9].*\\)$/\\1/p")
+  target=$(sed -n "s/^$device *available .*\\(sm_[0-9].*\\)$/\\1/p" "$out/info.txt")
   while IFS='|' read -r spec rows changes; do
     case_line "$target" "${spec% }" "${rows// /}" "$changes"
   done < <(sanitizer_cases | grep -E -- "${CASES:-}") >"$out/sanitizer_cases.txt"
   export -f report sanitize
-  export out folder failures
+  export out folder
   cases=$(wc -l <"$out/sanitizer_cases.txt")
   for tool in memcheck racecheck initcheck synccheck; do seq -f "%g $tool" "$cases"; done | sort -n |
     xargs -P "${PROCESSES:-14}" -L 1 bash -c 'sanitize "$@"' sanitize | tee "$out/sanitizer.txt"
