@@ -131,19 +131,33 @@ const CostTrees& trees() {
     return costs;
 }
 
-/// Takes the first word from a line; words are separated by one space.
-std::string_view take_word(std::string_view& line) {
-    const std::string_view word = line.substr(0, line.find(' '));
-    line.remove_prefix(std::min(word.size() + 1, line.size()));
-    return word;
+constexpr double units = 100'000;  // of leaves, in 1
+
+bool take(std::string_view& text, char c) {
+    if (!text.starts_with(c)) return false;
+    text.remove_prefix(1);
+    return true;
 }
 
-template <class T>
-std::optional<T> read_number(std::string_view word) {
-    T value = 0;
-    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
-    if (error != std::errc() || end != word.data() + word.size()) return std::nullopt;
+std::optional<int> take_int(std::string_view& text) {
+    int value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc()) return std::nullopt;
+    text.remove_prefix(static_cast<size_t>(end - text.data()));
     return value;
+}
+
+/// Returns nothing if the line is something else than numbers that increase.
+std::optional<std::vector<double>> read_limits(std::string_view line) {
+    std::vector<double> limits;
+    for (const std::string_view word : text::split(line, ' ')) {
+        double value = 0;
+        const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+        if (error != std::errc() || end != word.data() + word.size()) return std::nullopt;
+        if (!limits.empty() && !(limits.back() < value)) return std::nullopt;
+        limits.push_back(value);
+    }
+    return limits;
 }
 
 }  // namespace
@@ -171,49 +185,60 @@ double cuda_cost(const CudaFeatures& problem, const CudaTarget& target, const Sc
 
 Expected<CostTrees> CostTrees::parse(std::string_view text, std::span<const std::string_view> names) {
     CostTrees costs;
+    costs.nodes_.reserve(static_cast<size_t>(std::ranges::count(text, ' ')));
     bool has_names = false;
-    for (const std::string_view line : text::split(text, '\n')) {
+    for (std::string_view line : text::split(text, '\n')) {
         if (line.empty() || line.starts_with('#')) continue;
         if (!has_names) {
             if (!std::ranges::equal(text::split(line, ' '), names))
                 return invalid_argument("costs: the numbers have other names");
             has_names = true;
-            continue;
+        } else if (costs.limits_.size() < names.size()) {
+            auto limits = read_limits(line);
+            if (!limits) return invalid_argument("costs: limits must be numbers that increase: " + text::shown(line));
+            costs.limits_.push_back(std::move(*limits));
+        } else {
+            costs.roots_.push_back(costs.nodes_.size());
+            if (std::string_view rest = line; !costs.read_tree(rest) || !rest.empty())
+                return invalid_argument("costs: a line is no tree: " + text::shown(line));
         }
-        std::string_view rest = line;
-        costs.roots_.push_back(costs.nodes_.size());
-        if (!costs.read_tree(rest, names.size()) || !rest.empty())
-            return invalid_argument("costs: a line is no tree: " + text::shown(line));
     }
     if (costs.roots_.empty()) return invalid_argument("costs: there is no tree");
     return costs;
 }
 
-bool CostTrees::read_tree(std::string_view& line, size_t numbers) {
-    const std::string_view word = take_word(line);
-    const size_t colon = word.find(':'), at = nodes_.size();
-    const auto value = read_number<double>(colon == word.npos ? word : word.substr(colon + 1));
-    if (!value) return false;
-    nodes_.push_back({-1, *value});
-    if (colon == word.npos) return true;
-    const auto number = read_number<int>(word.substr(0, colon));
-    if (!number || *number < 0 || static_cast<size_t>(*number) >= numbers) return false;
-    nodes_[at].number = *number;
-    if (!read_tree(line, numbers)) return false;
-    nodes_[at].otherwise = nodes_.size();
-    return read_tree(line, numbers);
+bool CostTrees::read_tree(std::string_view& line) {
+    const auto first = take_int(line);
+    if (!first) return false;
+    const size_t at = nodes_.size();
+    if (!take(line, ':')) {
+        nodes_.push_back({-1, *first});
+        return true;
+    }
+    const auto limit = take_int(line);
+    if (!limit || !take(line, ' ') || std::cmp_greater_equal(*first, limits_.size()) || *first < 0 || *limit < 0 ||
+        std::cmp_greater_equal(*limit, limits_[static_cast<size_t>(*first)].size()))
+        return false;
+    nodes_.push_back({*first, *limit});
+    if (!read_tree(line)) return false;
+    nodes_[at].otherwise = static_cast<uint32_t>(nodes_.size());
+    return take(line, ' ') && read_tree(line);
 }
 
 double CostTrees::sum(std::span<const double> numbers) const {
-    double sum = 0;
+    // The limits below a number are those before its place among them.
+    std::vector<int> places;
+    for (size_t i = 0; i < limits_.size(); ++i)
+        places.push_back(static_cast<int>(std::ranges::lower_bound(limits_[i], numbers[i]) - limits_[i].begin()));
+    int64_t sum = 0;
     for (size_t at : roots_) {
         while (nodes_[at].number >= 0) {
             const Node& node = nodes_[at];
-            at = numbers[static_cast<size_t>(node.number)] <= node.value ? at + 1 : node.otherwise;
+            at = places[static_cast<size_t>(node.number)] <= node.value ? at + 1 : node.otherwise;
         }
         sum += nodes_[at].value;
     }
-    return sum;
+    return static_cast<double>(sum) / units;
 }
 
 }  // namespace normjit::schedule

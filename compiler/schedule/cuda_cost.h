@@ -9,6 +9,7 @@
 #include "normjit/status.h"
 #include "normjit/target.h"
 
+#include <cstdint>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -31,8 +32,9 @@ struct ShippedCosts {
 std::span<const ShippedCosts> shipped_costs();
 
 /// Decision trees whose leaves are added. In the text, lines that start with # are skipped. The first other line has the
-/// names of the numbers. Each line after it is a tree in prefix order: "3:1.5" is a node, whose first subtree holds
-/// if number 3 is at most 1.5, and whose second one holds otherwise; a number without a colon is a leaf.
+/// names of the numbers; the next ones have, for each number, the limits that it is compared with, in increasing order.
+/// Each line after them is a tree in prefix order: "3:1" is a node, whose first subtree holds if number 3 is at most its
+/// limit 1, counted from 0, and whose second one holds otherwise; a word without a colon is a leaf, in units of 0.00001.
 class CostTrees {
   public:
     /// Fails for a text that is none, or that has other names.
@@ -42,13 +44,14 @@ class CostTrees {
 
   private:
     struct Node {
-        int number;            ///< -1 in a leaf
-        double value;          ///< the limit, or a leaf's value
-        size_t otherwise = 0;  ///< the node of the second subtree; the first one begins after this node
+        int number;              ///< -1 in a leaf
+        int value;               ///< the limit's number, or a leaf's value
+        uint32_t otherwise = 0;  ///< the node of the second subtree; the first one begins after this node
     };
     /// Takes a tree from the line; false if there is none.
-    bool read_tree(std::string_view& line, size_t numbers);
+    bool read_tree(std::string_view& line);
 
+    std::vector<std::vector<double>> limits_;  ///< of each number
     std::vector<Node> nodes_;
     std::vector<size_t> roots_;
 };

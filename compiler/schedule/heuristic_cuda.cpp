@@ -20,12 +20,9 @@ namespace normjit::schedule {
 
 namespace {
 
-/// How many points' schedules are compared.
-constexpr size_t compared = 8;
-
 /// Returns the most promising of the nearest points' schedules. A point of the problem itself was measured.
 std::optional<Schedule> from_points(const CudaFit& fit, const PointSet& points, Reasons reasons) {
-    const std::vector<CudaFromPoint> found = find_in_points(points, fit, compared);
+    const std::vector<CudaFromPoint> found = find_in_points(points, fit, compared_points);
     if (found.empty()) return std::nullopt;
     if (found.front().distance == 0) {
         reasons.note([&] { return describe(found.front()); });

@@ -26,6 +26,8 @@ class Reasons {
 };
 
 Schedule heuristic_cpu(const Spec& spec, const Target& target, Reasons reasons);
+/// How many points' schedules heuristic_cuda() compares.
+inline constexpr size_t compared_points = 16;
 Schedule heuristic_cuda(const Spec& spec, const Target& target, const PointSet& points, Reasons reasons);
 
 /// Returns the schedules of the nearest points, at any distance, that fit: at most `count`, the most promising first.

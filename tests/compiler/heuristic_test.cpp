@@ -18,7 +18,8 @@ namespace normjit::schedule {
 
 TEST_CASE("costs are the sums of the leaves that the numbers lead to") {
     const std::string_view names[] = {"rows", "threads"};
-    const auto costs = CostTrees::parse("# made by hand\nrows threads\n0:1.5 1 1:8 20 30\n0.25\n", names);
+    const auto costs =
+        CostTrees::parse("# made by hand\nrows threads\n1.5\n2 8\n0:0 100000 1:1 2000000 3000000\n25000\n", names);
     REQUIRE(costs.ok());
     const auto sum = [&](double rows, double threads) { return costs->sum(std::array{rows, threads}); };
     CHECK(sum(1.5, 100) == 1.25);
@@ -32,12 +33,17 @@ TEST_CASE("a text that holds no costs is refused") {
         return std::string(CostTrees::parse(text, names).status().message());
     };
     CHECK(refusal("") == "costs: there is no tree");
-    CHECK(refusal("rows threads\n") == "costs: there is no tree");
+    CHECK(refusal("rows threads\n1\n2 8\n") == "costs: there is no tree");
     CHECK(refusal("threads rows\n1\n") == "costs: the numbers have other names");
-    for (const char* line :
-         {"0:1", "0:1 2", "0:1 2 3 4", "2:1 2 3", "-1:1 2 3", "0:x 2 3", "0: 2 3", "1  2", "one", "0:1:2 3 4"}) {
+    for (const char* line : {"1 x", "2 1", "1 1", "1:2"}) {
         CAPTURE(line);
-        CHECK(refusal("rows threads\n" + std::string(line)).starts_with("costs: a line is no tree: "));
+        CHECK(
+            refusal("rows threads\n" + std::string(line)).starts_with("costs: limits must be numbers that increase: "));
+    }
+    for (const char* line : {"1:1", "1:1 2", "1:1 2 3 4", "2:0 2 3", "-1:1 2 3", "1:x 2 3", "1: 2 3", "1  2", "one",
+                             "1:1:2 3 4", "1:2 2 3", "1:-1 2 3", "1:1 2 3 "}) {
+        CAPTURE(line);
+        CHECK(refusal("rows threads\n1\n2 8\n" + std::string(line)).starts_with("costs: a line is no tree: "));
     }
 }
 
@@ -49,7 +55,7 @@ TEST_CASE("a GPU's heuristic takes the point of the problem, or the cheapest of 
         if (!target.is_cuda()) continue;
         const Spec spec = kernel_spec(test::random_spec(random, {.max_cols = random.chance(50) ? 5000 : 200'000}));
         if (spec.invariant) continue;
-        const auto all = cuda_schedules_of_points(spec, target, PointSet::shipped(), 8);
+        const auto all = cuda_schedules_of_points(spec, target, PointSet::shipped(), compared_points);
         if (all.size() < 2) continue;
         std::vector<std::string> reasons;
         const Schedule chosen = heuristic(spec, target, PointSet::shipped(), &reasons);
@@ -85,7 +91,7 @@ TEST_CASE("the heuristic reports what decided") {
     const auto gpu = reasons("layernorm rows=8191 cols=4096 x=f16", "sm_90 sms=132 l2=57000000");
     REQUIRE(gpu.size() == 2);
     CHECK(gpu[0].starts_with("point of "));
-    CHECK(gpu[1].starts_with("the best of 8 schedules of points: predicted to take 1."));
+    CHECK(gpu[1].starts_with("the best of 16 schedules of points: predicted to take 1."));
     const char* cpu = "x86-64-avx512 cores=16 l1=49152 l2=2097152 l3=314572800";
     const auto teams = reasons("layernorm rows=512 cols=65536", cpu);
     REQUIRE(teams.size() == 3);

@@ -22,11 +22,12 @@ import numpy
 
 HERE = pathlib.Path(__file__).resolve().parent
 RECORDS, COSTS = HERE / "results" / "points", HERE.parents[1] / "compiler" / "schedule" / "costs" / "cuda.txt"
-SLOW = 0.2  # a logarithm of a ratio, from which on schedules are equally slow
-SETTINGS = {"objective": "regression", "num_leaves": 63, "learning_rate": 0.1, "min_child_samples": 20, "subsample": 0.8,
-            "subsample_freq": 1, "colsample_bytree": 0.5, "seed": 1, "deterministic": True, "force_row_wise": True,
+SLOW = 0.15  # a logarithm of a ratio, from which on schedules are equally slow
+SETTINGS = {"objective": "regression", "num_leaves": 127, "learning_rate": 0.1, "lambda_l2": 150, "min_child_samples": 20,
+            "subsample": 0.8, "subsample_freq": 1, "colsample_bytree": 0.5, "seed": 1, "deterministic": True, "force_row_wise": True,
             "num_threads": 1, "verbose": -1}
-TREES = 400
+TREES = 600
+UNIT = 1e-5  # of leaves
 
 
 def candidates(program, files):
@@ -37,18 +38,39 @@ def candidates(program, files):
     counts = collections.Counter(problems)
     target = [min(math.log(max(float(line[2]), 1)), SLOW) for line in lines]
     return (names[3:], numpy.array([[float(each) for each in line[3:]] for line in lines]), numpy.array(target),
-            numpy.array([1 / counts[problem] for problem in problems]))
+            numpy.array([len(problems) / len(counts) / counts[problem] for problem in problems]))
 
 
-def words_of(node):
-    """Yields a tree's words in prefix order."""
-    if "leaf_value" in node:
-        yield f"{node['leaf_value']:.5f}"
-        return
+def limit_of(node):
+    """Returns a node's limit as the text has it."""
     assert node["decision_type"] == "<="
-    yield f"{node['split_feature']}:{node['threshold']:.6g}"
-    yield from words_of(node["left_child"])
-    yield from words_of(node["right_child"])
+    return float(f"{node['threshold']:.6g}")
+
+
+def nodes_of(node):
+    """Yields a tree's nodes in prefix order."""
+    yield node
+    if "leaf_value" not in node:
+        yield from nodes_of(node["left_child"])
+        yield from nodes_of(node["right_child"])
+
+
+def text_of(trees, names):
+    """Returns the limits of each number, and the trees, in lines (compiler/schedule/cuda_cost.h)."""
+    limits = [{0.0} for _ in names]  # 0: a number that no tree compares has a limit as well
+    for tree in trees:
+        for node in nodes_of(tree):
+            if "leaf_value" not in node:
+                limits[node["split_feature"]].add(limit_of(node))
+    limits = [sorted(each) for each in limits]
+    places = [{limit: str(place) for place, limit in enumerate(each)} for each in limits]
+
+    def word(node):
+        if "leaf_value" in node:
+            return str(round(node["leaf_value"] / UNIT))
+        return f"{node['split_feature']}:{places[node['split_feature']][limit_of(node)]}"
+    lines = [" ".join(f"{limit:.6g}" for limit in each) for each in limits]
+    return lines + [" ".join(word(node) for node in nodes_of(tree)) for tree in trees]
 
 
 def main():
@@ -69,7 +91,7 @@ def main():
     header = (f"# How much longer a CUDA schedule takes than a problem's fastest, as decision trees: schedule/cuda_cost.h.\n"
               f"# Written by tools/lab/fit_costs.py from {len(target)} schedules of {len(set(zip(*numbers.T[:2])))} sizes, LightGBM "
               f"{lightgbm.__version__}.\n")
-    lines = [" ".join(words_of(tree["tree_structure"])) for tree in trees]
+    lines = text_of([tree["tree_structure"] for tree in trees], names)
     options.output.write_text(header + " ".join(names) + "\n" + "\n".join(lines) + "\n")
 
 
