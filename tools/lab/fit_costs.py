@@ -7,8 +7,8 @@
     tools/lab/fit_costs.py ... --without h200_fresh_2 -o costs.txt     leaves records out, to be judged by them
 
 A tree's answer is the logarithm of a schedule's time over that of the fastest schedule that was timed for the problem.
-Each problem counts the same, and all schedules that take much longer than the fastest count as equally slow: the heuristic
-only has to tell the best ones apart. Fitting the same records again gives the same text."""
+Each problem counts the same, and differences among schedules that take much longer than the fastest count less: the
+heuristic has to tell the best ones apart. Fitting the same records again gives the same text."""
 import argparse
 import collections
 import lzma
@@ -22,12 +22,18 @@ import numpy
 
 HERE = pathlib.Path(__file__).resolve().parent
 RECORDS, COSTS = HERE / "results" / "points", HERE.parents[1] / "compiler" / "schedule" / "costs" / "cuda.txt"
-SLOW = 0.15  # a logarithm of a ratio, from which on schedules are equally slow
+SLOW, BEYOND = 0.15, 0.15  # a logarithm of a ratio, and how much each one beyond it counts
 SETTINGS = {"objective": "regression", "num_leaves": 127, "learning_rate": 0.1, "lambda_l2": 150, "min_child_samples": 20,
             "subsample": 0.8, "subsample_freq": 1, "colsample_bytree": 0.5, "seed": 1, "deterministic": True, "force_row_wise": True,
             "num_threads": 1, "verbose": -1}
 TREES = 600
 UNIT = 1e-5  # of leaves
+
+
+def slowness(ratio):
+    """Returns what a tree should say of a schedule that takes `ratio` times as long as the fastest."""
+    slow = min(max(math.log(ratio), 0), 1)
+    return slow if slow < SLOW else SLOW + BEYOND * (slow - SLOW)
 
 
 def candidates(program, files):
@@ -36,7 +42,7 @@ def candidates(program, files):
     names, *lines = (line.split("\t") for line in text.splitlines())
     problems = [line[0] for line in lines]
     counts = collections.Counter(problems)
-    target = [min(math.log(max(float(line[2]), 1)), SLOW) for line in lines]
+    target = [slowness(float(line[2])) for line in lines]
     return (names[3:], numpy.array([[float(each) for each in line[3:]] for line in lines]), numpy.array(target),
             numpy.array([len(problems) / len(counts) / counts[problem] for problem in problems]))
 
