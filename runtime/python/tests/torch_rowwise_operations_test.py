@@ -113,6 +113,7 @@ def writes_to_a_view(x):
     (lambda x: x.to(torch.float8_e4m3fn).to(x.dtype), "rounds to torch.float8_e4m3fn, which formulas do for the result only"),
     (lambda x: x * float("nan"), "nan is no number"),
     (lambda x: x.sin(), "aten.sin.default, of shape .*: is no operation of formulas"),
+    (lambda x: functional.huber_loss(x, x), "aten.huber_loss.default, .*: is of all rows"),
     (lambda x: x - x.max(-1, keepdim=True)[0], r"use amax\(\) or amin\(\)"), (lambda x: x - x.mean(), "must be over the last dimension"),
     (lambda x: x.mul_(2) * 3, "writes to an argument"), (writes_to_a_view, "writes to an argument, a view, or a tensor that has one"),
     (lambda x: x.norm(0.5, dim=-1, keepdim=True) * x, "a norm of order 0.5; allowed: numbers from 1 on, inf"),
@@ -149,10 +150,16 @@ def test_values_near_a_zero(function):
     torch.testing.assert_close(rowwise(lambda x: function(x))(x), function(x.double()).float(), rtol=1e-6, atol=0)
 
 
-def test_infinite_numbers():
-    x = torch.tensor([[-torch.inf, 1.0, -2.0, torch.inf]])
-    for function in (functional.relu, functional.leaky_relu):
-        torch.testing.assert_close(rowwise(lambda x, f=function: f(x))(x), function(x))
+@pytest.mark.parametrize("function", [
+    functional.relu, functional.leaky_relu, lambda x: functional.leaky_relu(x, 2), lambda x: functional.leaky_relu(x, -1),
+    functional.hardswish, lambda x: functional.huber_loss(x, torch.zeros_like(x), reduction="none", delta=0.5),
+    lambda x: functional.smooth_l1_loss(x, torch.zeros_like(x), reduction="none", beta=0.5)])
+def test_infinite_numbers(function):
+    x = torch.tensor([[-1e30, 1.0, -2.0, 0.5, -0.5, 0.0, 4.0, torch.inf, -torch.inf]])[:, :8 if function is functional.hardswish else 9]
+    leaf, own = x.clone().requires_grad_(), x.clone().requires_grad_()
+    y, wanted = rowwise(lambda x: function(x))(leaf), function(own)
+    torch.testing.assert_close(y, wanted)
+    torch.testing.assert_close(torch.autograd.grad(y.sum(), leaf), torch.autograd.grad(wanted.sum(), own))
 
 
 def log_of_sums(x):

@@ -292,8 +292,7 @@ def _decompositions() -> Any:
     from torch._decomp import get_decompositions
 
     aten = torch.ops.aten
-    return get_decompositions([aten.huber_loss, aten.smooth_l1_loss, aten.mse_loss, aten.binary_cross_entropy_with_logits,
-                               aten.softshrink, aten.norm])
+    return get_decompositions([aten.mse_loss, aten.binary_cross_entropy_with_logits, aten.softshrink, aten.norm])
 
 
 class _Given(TorchDispatchMode):

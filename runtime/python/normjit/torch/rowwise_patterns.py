@@ -6,6 +6,8 @@ import math
 
 import torch
 
+from normjit.torch import graph_nodes as nodes
+
 Aten = torch.ops.aten
 
 # exp(a) - 1 without its loss of digits, for a finite exp(a). The gradient is exp(a): that of the product would lose all
@@ -23,10 +25,39 @@ PATTERNS = {Aten.mish.default: "{0} * tanh(softplus({0}))", Aten.sign.default: "
 HARD = "where(compare({2}, {0}), where(compare({0}, {1}), {0}, {1}), {2})"
 # An element that is not below 0 must not take part in exp(a) - 1.
 ELU = f"where({{0}}, {{0}} * {{2}}, {EXPM1.format('(where({0}, 0, {0}) * {3})')} * {{1}} * {{2}})"
+BETWEEN = "where(compare(3, {0}), where(compare({0}, -3), {0}, 0), 0)"
+FAR = "abs({0} - {1})"
+NEAR = f"where(compare({{3}}, {FAR}), {FAR}, {{3}})"
 PATTERNS.update({
     Aten.hardtanh.default: HARD, Aten.elu.default: ELU, Aten.celu.default: ELU.format("{0}", "{1}", "1", "(1 / {1})"),
     Aten.hardshrink.default: "where(compare(abs({0}), {1}), {0}, 0)",
     Aten.hardsigmoid.default: "where(compare(3, {0}), where(compare({0}, -3), ({0} + 3) / 6, 0), 1)",
-    Aten.hardswish.default: "where(compare({0}, 3), {0}, where(compare(-3, {0}), 0, {0} * ({0} + 3) / 6))"})
+    Aten.leaky_relu.default: "where({0}, {0}, {0} * {1})",
+    # What is infinite, or gets no gradient, must not take part in a product.
+    Aten.hardswish.default: f"where(compare(3, {{0}}), {BETWEEN} * (({BETWEEN} + 3) / 6), {{0}})",
+    Aten.huber_loss.default: f"{NEAR} * {NEAR} * 0.5 + {{3}} * ({FAR} - {NEAR})",
+    Aten.smooth_l1_loss.default: f"{NEAR} * {NEAR} * (0.5 / {{3}}) + ({FAR} - {NEAR})"})
+LOSSES = {Aten.huber_loss.default, Aten.smooth_l1_loss.default}
 DEFAULTS = {Aten.hardtanh.default: (-1, 1), Aten.elu.default: (1, 1, 1), Aten.celu.default: (1,), Aten.hardshrink.default: (0.5,),
-            Aten.leaky_relu.default: (0.01,), Aten.softplus.default: (1, 20)}  # for the arguments after the first
+            Aten.leaky_relu.default: (0.01,), Aten.huber_loss.default: (1, 1), Aten.smooth_l1_loss.default: (1, 1),
+            Aten.softplus.default: (1, 20)}  # for the arguments after the first
+CLAMPS = {Aten.clamp_min.default: ("max",), Aten.clamp_max.default: ("min",), Aten.clamp.default: ("max", "min"),
+          Aten.clamp_min.Tensor: ("max",), Aten.clamp_max.Tensor: ("min",)}
+LOST = {torch.bool: " and compare them with < <= > >= == != only; what is true or false may be an argument of 1 and 0, to multiply with"}
+# What of (a, b) is greater than 0 where the comparison is true or, if it is negated, where it is false.
+COMPARISONS = {getattr(getattr(Aten, name), kind): (order, is_negated) for kind in ("Scalar", "Tensor")
+               for name, order, is_negated in (("gt", "{0}, {1}", False), ("lt", "{1}, {0}", False),
+                                               ("ge", "{1}, {0}", True), ("le", "{0}, {1}", True))}
+LOGIC = {Aten.bitwise_and.Tensor: "{0} * {1}", Aten.logical_and.default: "{0} * {1}", Aten.bitwise_or.Tensor: "max({0}, {1})",
+         Aten.logical_or.default: "max({0}, {1})", Aten.bitwise_not.default: "1 - {0}", Aten.logical_not.default: "1 - {0}"}
+EQUALITIES = {getattr(getattr(Aten, name), kind): text for kind in ("Scalar", "Tensor")
+              for name, text in (("eq", "1 - abs(compare({0}, {1}))"), ("ne", "abs(compare({0}, {1}))"))}
+CHOICES = {Aten.where.self: (0, 1, 2), Aten.where.ScalarOther: (0, 1, 2), Aten.where.ScalarSelf: (0, 1, 2), Aten.where.Scalar: (0, 1, 2),
+           Aten.masked_fill.Scalar: (1, 2, 0), Aten.masked_fill.Tensor: (1, 2, 0)}  # the places of condition, a and b
+BINARY = {**nodes.BINARY, Aten.rsub.Scalar: "-", Aten.rsub.Tensor: "-"}
+SOFTMAX = {Aten._softmax.default: "{e} / row_sum({e})", Aten._log_softmax.default: "{a} - log(row_sum({e}))"}
+REDUCTIONS = {Aten.mean.default, Aten.sum.default, Aten.var.correction, Aten.std.correction,
+              Aten.linalg_vector_norm.default, Aten.logsumexp.default}  # in addition to graph_nodes.SUMS
+WITH_NUMBERS = {"addcmul": "{0} + {k} * {1} * {2}", "addcdiv": "{0} + {k} * {1} / {2}"}
+SEVERAL = {Aten.var_mean.correction, Aten.native_layer_norm.default, Aten.log_sigmoid_forward.default,
+           Aten.aminmax.default}  # results

@@ -24,30 +24,10 @@ class Writer:
     """Writes the operations of a traced graph as lines of a formula. Values of [M] have the shape [..., 1] in torch or,
     without the last dimension, [...]. The axis of half a row is that of halves.Kind."""
 
-    BINARY = {**nodes.BINARY, Aten.rsub.Scalar: "-", Aten.rsub.Tensor: "-"}
     SAME = {Aten._to_copy.default, Aten.clone.default, Aten.alias.default, Aten.lift_fresh_copy.default,
             Aten.detach.default}  # some versions of torch record detach; the check of gradients refuses it
-    SOFTMAX = {Aten._softmax.default: "{e} / row_sum({e})", Aten._log_softmax.default: "{a} - log(row_sum({e}))"}
-    REDUCTIONS = {Aten.mean.default, Aten.sum.default, Aten.var.correction, Aten.std.correction,
-                  Aten.linalg_vector_norm.default, Aten.logsumexp.default}  # in addition to graph_nodes.SUMS
     ROWS = {Aten.unsqueeze.default, Aten.squeeze.dim, Aten.squeeze.dims, Aten.view.default, Aten.expand.default}
     VIEWS = ROWS | {Aten.alias.default, Aten.detach.default} | halves.OPERATIONS
-    CLAMPS = {Aten.clamp_min.default: ("max",), Aten.clamp_max.default: ("min",), Aten.clamp.default: ("max", "min"),
-              Aten.clamp_min.Tensor: ("max",), Aten.clamp_max.Tensor: ("min",)}
-    WITH_NUMBERS = {"addcmul": "{0} + {k} * {1} * {2}", "addcdiv": "{0} + {k} * {1} / {2}"}
-    SEVERAL = {Aten.var_mean.correction, Aten.native_layer_norm.default, Aten.log_sigmoid_forward.default,
-               Aten.aminmax.default}  # results
-    LOST = {torch.bool: " and compare them with < <= > >= == != only; what is true or false may be an argument of 1 and 0, to multiply with"}
-    # What of (a, b) is greater than 0 where the comparison is true or, if it is negated, where it is false.
-    COMPARISONS = {getattr(getattr(Aten, name), kind): (order, is_negated) for kind in ("Scalar", "Tensor")
-                   for name, order, is_negated in (("gt", "{0}, {1}", False), ("lt", "{1}, {0}", False),
-                                                   ("ge", "{1}, {0}", True), ("le", "{0}, {1}", True))}
-    LOGIC = {Aten.bitwise_and.Tensor: "{0} * {1}", Aten.logical_and.default: "{0} * {1}", Aten.bitwise_or.Tensor: "max({0}, {1})",
-             Aten.logical_or.default: "max({0}, {1})", Aten.bitwise_not.default: "1 - {0}", Aten.logical_not.default: "1 - {0}"}
-    EQUALITIES = {getattr(getattr(Aten, name), kind): text for kind in ("Scalar", "Tensor")
-                  for name, text in (("eq", "1 - abs(compare({0}, {1}))"), ("ne", "abs(compare({0}, {1}))"))}
-    CHOICES = {Aten.where.self: (0, 1, 2), Aten.where.ScalarOther: (0, 1, 2), Aten.where.ScalarSelf: (0, 1, 2), Aten.where.Scalar: (0, 1, 2),
-               Aten.masked_fill.Scalar: (1, 2, 0), Aten.masked_fill.Tensor: (1, 2, 0)}  # the places of condition, a and b
 
     def __init__(self, shapes: Shapes) -> None:
         self.shapes = {**{axes: (shape,) for axes, shape in shapes.items()}, "M": (shapes["M"], shapes["M"][:-1]), "": ((), (1,))}
@@ -65,7 +45,7 @@ class Writer:
         target: Any = node.target
         if target is getitem:
             return self.kinds.get(node.args, self.kinds[node.all_input_nodes[0]])
-        if target in nodes.SUMS or target in self.REDUCTIONS:
+        if target in nodes.SUMS or target in patterns.REDUCTIONS:
             return "M"
         found = {axis for each in node.all_input_nodes for axis in self.kinds[each].split(",")}
         kind = ",".join(axis for axis in "MNHPQ" if axis in found)
@@ -96,7 +76,7 @@ class Writer:
 
     def write(self, node: torch.fx.Node) -> None:
         value: Any = node.meta.get("val")
-        if node.target in self.SEVERAL:
+        if node.target in patterns.SEVERAL:
             self.write_several(node)
             return
         if node.target in halves.OPERATIONS:
@@ -105,12 +85,12 @@ class Writer:
         if node.target is getitem:
             self.values.update({node: self.values[node.args]} if node.args in self.values else {})
             return
-        if node.target in self.COMPARISONS:
+        if node.target in patterns.COMPARISONS:
             self.write_comparison(node)
             return
-        is_logic = node.target in self.LOGIC and all(each in self.conditions for each in node.args)
-        if is_logic or node.target in self.EQUALITIES:
-            pattern = {**self.LOGIC, **self.EQUALITIES}[node.target]
+        is_logic = node.target in patterns.LOGIC and all(each in self.conditions for each in node.args)
+        if is_logic or node.target in patterns.EQUALITIES:
+            pattern = {**patterns.LOGIC, **patterns.EQUALITIES}[node.target]
             self.values[node] = self.line(pattern.format(*[self.operand(each, node) for each in node.args]))
             self.conditions[node] = self.values[node], False
             return
@@ -121,7 +101,7 @@ class Writer:
             raise self.refused(node, *["its gradient goes to one of equal elements; use amax() or amin()"] * is_extreme)
         if not value.dtype.is_floating_point:
             raise self.refused(node, f"makes a tensor of {value.dtype}; formulas compute with floating-point numbers only"
-                               f"{self.LOST.get(value.dtype, '')}")
+                               f"{patterns.LOST.get(value.dtype, '')}")
         if self.axes(node) is None and value.dim() > 0:
             raise self.refused(node, "is not row-wise")
         if value.dtype.itemsize == 1 and any(user.op != "output" for user in node.users):
@@ -151,15 +131,15 @@ class Writer:
     def expression(self, node: torch.fx.Node) -> str:
         target: Any = node.target
         arguments: Any = node.args
-        if target in self.BINARY:
+        if target in patterns.BINARY:
             return self.combined(node)
-        if target in nodes.SUMS or target in self.REDUCTIONS:
+        if target in nodes.SUMS or target in patterns.REDUCTIONS:
             return self.reduced(node)
-        if target in self.SOFTMAX:
+        if target in patterns.SOFTMAX:
             self.check_rows(node, [arguments[1]], "a softmax")
             a = self.operand(arguments[0], node)
             a = self.line(f"{a} - detach(row_max({a}))")
-            return self.SOFTMAX[target].format(a=a, e=self.line(f"exp({a})"))
+            return patterns.SOFTMAX[target].format(a=a, e=self.line(f"exp({a})"))
         if target == Aten.roll.default:
             columns = node.meta["val"].shape[-1]
             over = list(arguments[2]) if len(arguments) > 2 else []
@@ -169,7 +149,7 @@ class Writer:
             return f"partner({self.operand(arguments[0], node)})"
         if target in self.ROWS:
             return self.of_rows(node)
-        if target in self.CHOICES:
+        if target in patterns.CHOICES:
             return self.chosen(node)
         return self.of_elements(node)
 
@@ -200,14 +180,14 @@ class Writer:
     def write_comparison(self, node: torch.fx.Node) -> None:
         """Writes 1 where the comparison is true, and 0 elsewhere."""
         target: Any = node.target
-        order, is_negated = self.COMPARISONS[target]
+        order, is_negated = patterns.COMPARISONS[target]
         text = self.line(f"compare({order.format(*[self.operand(each, node) for each in node.args])})")
         self.conditions[node] = text, is_negated
         self.values[node] = self.line(f"where({text}, {'0, 1' if is_negated else '1, 0'})")
 
     def chosen(self, node: torch.fx.Node) -> str:
         target: Any = node.target
-        condition, *places = self.CHOICES[target]
+        condition, *places = patterns.CHOICES[target]
         if node.args[condition] not in self.conditions:
             raise self.refused(node, "its condition must be a comparison, or several with & | ~")
         text, is_negated = self.conditions[node.args[condition]]
@@ -222,7 +202,7 @@ class Writer:
         alpha = node.args[2] if len(node.args) > 2 else node.kwargs.get("alpha", 1)
         if alpha != 1:
             right = f"{right} * {self.operand(alpha, node)}"
-        return f"{left} {self.BINARY[target]} {right}"
+        return f"{left} {patterns.BINARY[target]} {right}"
 
     def of_elements(self, node: torch.fx.Node) -> str:
         target: Any = node.target
@@ -234,13 +214,15 @@ class Writer:
         if target == Aten.softplus.default:
             a, beta, most = (self.operand(each, node) for each in arguments)
             return f"where(compare({a} * {beta}, {most}), {a}, softplus({a} * {beta}) / {beta})"
-        if target in (Aten.relu.default, Aten.leaky_relu.default):
-            return self.kinked(node, *arguments[1:])
-        if target in self.CLAMPS:
+        if target in patterns.LOSSES and arguments[2] != 0:
+            raise self.refused(node, "is of all rows; allowed: reduction=\"none\"")
+        if target is Aten.relu.default:
+            return f"relu({self.operand(arguments[0], node)})"
+        if target in patterns.CLAMPS:
             return self.clamped(node)
-        if name in self.WITH_NUMBERS:
+        if name in patterns.WITH_NUMBERS:
             operands = [self.operand(each, node) for each in arguments]
-            return self.WITH_NUMBERS[name].format(*operands, k=self.operand(node.kwargs.get("value", 1), node))
+            return patterns.WITH_NUMBERS[name].format(*operands, k=self.operand(node.kwargs.get("value", 1), node))
         pattern = patterns.PATTERNS.get(target) or nodes.pattern_of(node)
         if pattern is None and target is Aten.pow.Tensor_Scalar:
             pattern = f"{{0}} ^ {self.operand(arguments[1], node)}"
@@ -249,14 +231,9 @@ class Writer:
         count = 1 if target is Aten.pow.Tensor_Scalar else len(arguments)
         return pattern.format(*[self.operand(each, node) for each in arguments[:count]])
 
-    def kinked(self, node: torch.fx.Node, slope: float = 0.0) -> str:
-        """Writes relu with a slope for negative numbers and torch's gradient at 0."""
-        a = self.operand(node.args[0], node)
-        return f"relu({a})" if slope == 0 else f"{self.operand(slope, node)} * {a} + {self.operand(1 - slope, node)} * relu({a})"
-
     def clamped(self, node: torch.fx.Node) -> str:
         text = self.operand(node.args[0], node)
-        bounds = list(zip(self.CLAMPS[node.target], node.args[1:]))  # type: ignore[index]
+        bounds = list(zip(patterns.CLAMPS[node.target], node.args[1:]))  # type: ignore[index]
         if text in self.squares:
             bound = self.operand(bounds.pop(0)[1], node)
             text = f"sqrt(max({text}, {bound} * {bound}))"
