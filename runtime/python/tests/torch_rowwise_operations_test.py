@@ -162,6 +162,17 @@ def test_infinite_numbers(function):
     torch.testing.assert_close(torch.autograd.grad(y.sum(), leaf), torch.autograd.grad(wanted.sum(), own))
 
 
+@pytest.mark.parametrize("size", [1e-30, 1e15, 1e30])
+@pytest.mark.parametrize("order", [1.5, 3, 4])
+def test_norms_whose_powers_overflow(order, size):
+    x = (drawn(1, 4, 33) * size).float().requires_grad_()
+    wide = x.detach().double().requires_grad_()
+    y, right = rowwise(lambda x: functional.normalize(x, p=order, dim=-1, eps=1e-38))(x), functional.normalize(wide, p=order, dim=-1, eps=1e-38)
+    dy = drawn(2, 4, 33)
+    for got, wanted in zip((y, *torch.autograd.grad(y, x, dy.float())), (right, *torch.autograd.grad(right, wide, dy))):
+        torch.testing.assert_close(got.double(), wanted, rtol=1e-4, atol=1e-6 * float(wanted.detach().abs().max()))
+
+
 def log_of_sums(x):
     return torch.logsumexp(x, -1, keepdim=True).expand_as(x)
 

@@ -273,12 +273,18 @@ class Writer:
             if not order >= 1:
                 raise self.refused(node, f"a norm of order {order}; allowed: numbers from 1 on, inf")
             if order not in (1, 2, math.inf):
-                powers = self.line(f"row_sum(abs({a}) ^ {order!r})")
-                return f"where({powers}, where({powers}, {powers}, 1) ^ {1 / order!r}, 0)"  # the gradient of 0 is 0, as torch's
+                return self.norm(a, order)
             return self.root(f"row_sum({a} * {a})", node) if order == 2 else \
                 f"{'row_sum' if order == 1 else 'row_max'}(abs({a}))"
         variance = self.variance(node, a)[0]
         return self.root(variance + " * 1", node) if target == Aten.std.correction else variance + " * 1"
+
+    def norm(self, a: str, order: float) -> str:
+        """Writes a row's norm. The powers are those of shares of the largest element, so that they do not overflow."""
+        most = self.line(f"detach(row_max(abs({a})))")
+        most = self.line(f"where(compare(inf, {most}), where({most}, {most}, 1), 1)")
+        powers = self.line(f"row_sum(abs({a} / {most}) ^ {order!r})")
+        return f"where({powers}, where({powers}, {powers}, 1) ^ {1 / order!r}, 0) * {most}"  # the gradient of 0 is 0, as torch's
 
     def root(self, a: str, node: torch.fx.Node) -> str:
         """Writes a row's norm or standard deviation, given its square. Where the value is only clamped from below, the
