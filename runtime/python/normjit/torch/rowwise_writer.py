@@ -60,8 +60,8 @@ class Writer:
         kind = self.kinds[node]
         return kind if tuple(node.meta["val"].shape) in self.shapes.get(kind, ()) else None
 
-    def refused(self, node: torch.fx.Node, why: str = "is no operation of formulas") -> InvalidArgument:
-        made = node.meta.get("val")
+    def refused(self, node: torch.fx.Node, why: str = "") -> InvalidArgument:
+        made, why = node.meta.get("val"), why or f"is no operation of formulas; its result may be an argument. Allowed: {patterns.allowed()}"
         shape = f", of shape {tuple(made.shape)}" if isinstance(made, torch.Tensor) else ""
         return InvalidArgument(f"rowwise: {node.target}{shape}: {why}")
 
