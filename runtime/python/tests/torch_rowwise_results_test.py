@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # needs: torch numpy
-"""Tests row-wise functions whose result has one number for each row, such as losses."""
+"""Tests row-wise functions whose result has one number for each row, such as losses, and results in dicts and named tuples."""
+import collections
+
 import pytest
 import torch
 from normjit.torch import rowwise
@@ -57,3 +59,19 @@ def test_compiled(backend):
 def test_second_derivatives():
     leaves = drawn(torch.float64, 3, 5)
     assert torch.autograd.gradgradcheck(rowwise(cross_entropy), leaves)
+
+
+Normed = collections.namedtuple("Normed", "y mean")
+
+
+@pytest.mark.parametrize("compile", [lambda f: f, lambda f: torch.compile(f, backend="aot_eager", fullgraph=True)])
+def test_dicts_and_named_tuples(compile):
+    def function(x, z, w):
+        mean = x.mean(-1, keepdim=True)
+        return {"normed": Normed((x - mean) * w, mean), "others": [z, {"none": None}]}
+
+    leaves, row_by_row = drawn(torch.float32, 4, 8), rowwise(function)
+    got, wanted = compile(lambda *leaves: row_by_row(*leaves))(*leaves), function(*leaves)
+    assert type(got) is dict and type(got["normed"]) is Normed and got["others"][1] == {"none": None}
+    torch.testing.assert_close(got["normed"]._asdict(), wanted["normed"]._asdict())
+    torch.testing.assert_close(torch.autograd.grad(got["normed"].y.sum(), leaves[0]), torch.autograd.grad(wanted["normed"].y.sum(), leaves[0]))

@@ -157,7 +157,7 @@ def test_modes(function):
 
 
 @pytest.mark.parametrize("function, message", [
-    (lambda x: {"y": x * 2}, "returns dict; must return tensors and None, in tuples and lists of any depth"),
+    (lambda x: {x * 2}, "returns set; must return tensors and None, in tuples, named tuples, lists and dicts of any depth"),
     (lambda x: (x * 2, 3.0), "returns float; must return tensors and None"),
     (lambda x: (x * 2, x > 0), r"aten.gt.Scalar, .*: makes a tensor of torch.bool; results are floating-point numbers"),
     (lambda x: x > 0, "makes a tensor of torch.bool; results are floating-point numbers"),

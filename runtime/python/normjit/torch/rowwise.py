@@ -21,6 +21,7 @@ from normjit import _graphs
 from normjit._library import InvalidArgument
 from normjit.torch import composition, probes, rowwise_formula
 from normjit.torch import rowwise_halves as halves
+from normjit.torch import rowwise_results as results
 from normjit.torch.formulas import call, formula
 from normjit.torch.functional import ALL_TYPES, check_tensor, is_shape
 from normjit.torch.rowwise_formula import Written
@@ -56,7 +57,7 @@ def rowwise(function: Callable[..., Any]) -> Callable[..., Any]:
     such as huber_loss(x, z, reduction="none"), torch's own norms of rows: layer_norm, rms_norm, normalize and
     softmax, and halves of rows, which torch.cat joins again, or their elements at even and odd places, which torch.stack
     joins, as in RoPE. It returns a tensor, or tensors and None in
-    tuples and lists of any depth; an argument that it returns is returned as it is, not copied.
+    tuples, named tuples, lists and dicts of any depth; an argument that it returns is returned as it is, not copied.
 
     It is traced once for each kind of arguments. Arguments that are not tensors become constants of the trace, and so does
     everything else that the code reads, such as global variables. All tensors must be arguments, and so must the number of
@@ -162,7 +163,7 @@ def _results(plan: Written, tensors: Sequence[torch.Tensor], compute: Callable[.
     if plan.outputs:
         made = compute(plan, {name: values[name] for name in plan.inputs})
         values.update((output.name, tensor.unsqueeze(-1) if output.is_column else tensor) for output, tensor in zip(plan.outputs, made))
-    return _arranged(plan.results, values)
+    return results.arranged(plan.results, values)
 
 
 def _by_kernels(plan: Written, given: dict[str, torch.Tensor]) -> list[torch.Tensor]:
@@ -172,14 +173,6 @@ def _by_kernels(plan: Written, given: dict[str, torch.Tensor]) -> list[torch.Ten
 
 def _by_torch(plan: Written, given: dict[str, torch.Tensor]) -> list[torch.Tensor]:
     return composition.forward(plan.text, list(given), list(given.values()), {}, [output.name for output in plan.outputs])
-
-
-def _arranged(names: Any, tensors: Mapping[str, torch.Tensor]) -> Any:
-    """Returns tensors in place of their names in tuples and lists of any depth."""
-    if not isinstance(names, (tuple, list)):
-        return tensors.get(names)
-    parts = [_arranged(each, tensors) for each in names]
-    return parts if isinstance(names, list) else tuple(parts)
 
 
 def _axes(name: str, tensor: torch.Tensor, first_name: str, first: torch.Tensor) -> str:
@@ -259,16 +252,16 @@ def _trace(function: Callable[..., Any], kinds: Any, others: Any, cols: int) -> 
         def of_given(*tensors: torch.Tensor) -> list[Any]:
             nonlocal order
             with _Given():
-                results, order = _flat(of_tensors(*tensors))
-            for each in results:
+                made, order = results.flat(of_tensors(*tensors))
+            for each in made:
                 if each is not None and not isinstance(each, torch.Tensor):
                     raise InvalidArgument(f"{_shown(function)}: returns {type(each).__name__}; must return tensors and None, in "
-                                          "tuples and lists of any depth")
-            return results
+                                          "tuples, named tuples, lists and dicts of any depth")
+            return made
 
         graph = make_fx(of_given, decomposition_table=_decompositions())(*tensors)
         made = rowwise_formula.written(_shown(function), graph, _inputs(kinds), shapes)
-        return made._replace(results=pytree.tree_unflatten(made.results, order))
+        return made._replace(results=results.in_order(made.results, order))
 
     few, *more = _shapes(kinds[0][3], cols)
     traced = written(few)
@@ -279,11 +272,6 @@ def _trace(function: Callable[..., Any], kinds: Any, others: Any, cols: int) -> 
         traced = traced._replace(text=formula(traced.text).text)
     _check(function, of_tensors, traced, kinds, few)
     return traced
-
-
-def _flat(results: Any) -> tuple[list[Any], pytree.TreeSpec]:
-    """Returns what is in tuples and lists of any depth, and its order."""
-    return pytree.tree_flatten(results, is_leaf=lambda each: type(each) not in (tuple, list))
 
 
 @functools.lru_cache(maxsize=None)
@@ -330,11 +318,11 @@ def _check(function: Callable[..., Any], of_tensors: Callable[..., Any], plan: W
         with UnroundedNumbers():
             own_results = of_tensors(*leaves)
         both = own_results, _results(plan, wide, _by_torch)
-        results, wanted = ([each for each in _flat(made)[0] if each is not None] for made in both)
-        if [getattr(each, "shape", None) for each in results] != [each.shape for each in wanted]:
+        made, wanted = ([each for each in results.flat(given)[0] if each is not None] for given in both)
+        if [getattr(each, "shape", None) for each in made] != [each.shape for each in wanted]:
             raise InvalidArgument(f"{_shown(function)}: {IS_OTHER}")
         above = [torch.randn(each.shape, generator=generator, dtype=torch.float64) for each in wanted]
-        own = [in_double(each.detach()) for each in (*results, *_gradients(results, leaves, above))]
+        own = [in_double(each.detach()) for each in (*made, *_gradients(made, leaves, above))]
         derived = [each.detach() for each in (*wanted, *_gradients(wanted, wide, above))]
         if all([bool(each.isfinite().all()) for each in (*own, *derived)]):
             break
