@@ -3,6 +3,8 @@
 
 #include "ir/arithmetic.h"
 
+#include <numbers>
+
 namespace normjit::gradient {
 
 namespace {
@@ -55,6 +57,8 @@ std::optional<Sum> derivative(ir::Builder& builder, const Products& products, ir
             return of_value(compare(a, builder.constant(0)).id);
         case Op::exp:
             return y;
+        case Op::exp2:
+            return Sum(y) * std::numbers::ln2;
         case Op::log:
             return power(products[a.id], -1);
         case Op::log1p:

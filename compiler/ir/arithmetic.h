@@ -104,6 +104,8 @@ T compute(Op op, T a, T b) {
             return std::copysign(a, b);
         case Op::exp:
             return std::exp(a);
+        case Op::exp2:
+            return std::exp2(a);
         case Op::sigmoid:
             return sigmoid(a);
         case Op::silu:

@@ -15,6 +15,7 @@
 #include "passes/passes.h"
 
 #include <array>
+#include <numbers>
 #include <span>
 
 namespace normjit::passes {
@@ -30,6 +31,8 @@ struct Numbers {
     double rounding;                ///< added and subtracted, it rounds to an integer
     double exp_least;               ///< exp of less is 0
     double exp_most;                ///< exp of more is infinite
+    double exp2_least;              ///< 2 to the power of this or less is 0
+    double exp2_most;               ///< 2 to the power of this or more is infinite
     double sigmoid_most;            ///< sigmoid of more is 1
     double tanh_most;               ///< tanh of more is 1
     double splitter;                ///< 2^s + 1: times x, it leaves the upper half of the digits of x
@@ -88,6 +91,8 @@ constexpr Numbers numbers_f32 = {.log2_e = 1.4426950216293335,
                                  .rounding = 0x1.8p23,
                                  .exp_least = -104,
                                  .exp_most = 89,
+                                 .exp2_least = -150,
+                                 .exp2_most = 128,
                                  .sigmoid_most = 30,
                                  .tanh_most = 10,
                                  .splitter = 0x1p12 + 1,
@@ -105,6 +110,8 @@ constexpr Numbers numbers_f64 = {.log2_e = 1.4426950408889634,
                                  .rounding = 0x1.8p52,
                                  .exp_least = -746,
                                  .exp_most = 710,
+                                 .exp2_least = -1075,
+                                 .exp2_most = 1024,
                                  .sigmoid_most = 60,
                                  .tanh_most = 20,
                                  .splitter = 0x1p27 + 1,
@@ -128,6 +135,8 @@ class Expansion {
         switch (op) {
             case Op::exp:
                 return exp(apply(Op::min, at_least(a, numbers_.exp_least), number(numbers_.exp_most))).id;
+            case Op::exp2:
+                return exp2(apply(Op::min, at_least(a, numbers_.exp2_least), number(numbers_.exp2_most))).id;
             case Op::sigmoid:
                 return sigmoid(a).id;
             case Op::tanh:
@@ -180,8 +189,10 @@ class Expansion {
         return sum;
     }
 
+    /// Returns the nearest integer.
+    E rounded(E a) { return (a + numbers_.rounding) - numbers_.rounding; }
     /// Returns a / ln 2 as the nearest integer.
-    E halvings(E a) { return (a * numbers_.log2_e + numbers_.rounding) - numbers_.rounding; }
+    E halvings(E a) { return rounded(a * numbers_.log2_e); }
     /// Returns exp(r) - 1 for |r| <= ln(2) / 2.
     E expm1(E r) { return r * r * polynomial(r, numbers_.exp) + r; }
 
@@ -194,6 +205,12 @@ class Expansion {
     E exp(E a) {
         const E k = halvings(a);
         return power_of(rest_of(a, k), k);
+    }
+
+    /// Returns 2^a of a number in its range. The difference from an integer has no error.
+    E exp2(E a) {
+        const E k = rounded(a);
+        return power_of((a - k) * std::numbers::ln2, k);
     }
 
     /// Adds 1 to the power of two first, because that sum is exact.

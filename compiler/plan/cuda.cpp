@@ -116,6 +116,7 @@ CudaPath make_path(const Plan& plan, const CudaPlan& cuda, const PlannedPath& pl
 bool is_costly(Op op) {
     switch (op) {
         case Op::exp:
+        case Op::exp2:
         case Op::sigmoid:
         case Op::tanh:
         case Op::log:

@@ -12,6 +12,8 @@ NORMJIT_DEVICE float sqrt(float a) { return __fsqrt_rn(a); }
 NORMJIT_DEVICE double sqrt(double a) { return __dsqrt_rn(a); }
 NORMJIT_DEVICE float exp(float a) { return ::expf(a); }
 NORMJIT_DEVICE double exp(double a) { return ::exp(a); }
+NORMJIT_DEVICE float exp2(float a) { return ::exp2f(a); }
+NORMJIT_DEVICE double exp2(double a) { return ::exp2(a); }
 NORMJIT_DEVICE float log(float a) { return ::logf(a); }
 NORMJIT_DEVICE double log(double a) { return ::log(a); }
 NORMJIT_DEVICE float log1p(float a) { return ::log1pf(a); }

@@ -41,6 +41,8 @@ double element_wise(Op op, double a, double b) {
             return a > b ? 1 : a < b ? -1 : 0;
         case Op::exp:
             return std::exp(a);
+        case Op::exp2:
+            return std::pow(2, a);
         case Op::log:
             return std::log(a);
         case Op::tanh:

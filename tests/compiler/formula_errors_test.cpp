@@ -26,7 +26,7 @@ TEST_CASE("a formula that is wrong gets its place and what is allowed") {
          "spec: formula: line 1, column 35: a value expected, not '*'; a ^ b is a raised to b"},
         {"norm f(x[M,N]) -> y[M,N] { y = sqr(x, 1) } cols=8",
          "spec: formula: line 1, column 32: unknown operation 'sqr'; allowed: abs clamp col_sum compare detach "
-         "div_or_zero erf exp gelu gelu_tanh group_max like log log1p max max_abs min neighbour partner pow relu "
+         "div_or_zero erf exp exp2 gelu gelu_tanh group_max like log log1p max max_abs min neighbour partner pow relu "
          "round_bf16 "
          "round_e8m0 round_f16 row_max row_mean row_min row_norm row_sum rsqrt sigmoid silu softplus sqrt sqrt_or_zero "
          "square tanh where; did you mean 'sqrt'?"},
@@ -53,7 +53,7 @@ TEST_CASE("a formula that is wrong gets its place and what is allowed") {
          "spec: formula: line 1, column 34: + - * / ^ or the end of the statement expected, not '<'; compare(a, b)"},
         {"norm f(x[M,N]) -> y[M,N] { y = x - mean(x) } cols=8",
          "spec: formula: line 1, column 36: unknown operation 'mean'; allowed: abs clamp col_sum compare detach "
-         "div_or_zero erf exp gelu gelu_tanh group_max like log log1p max max_abs min neighbour partner pow relu "
+         "div_or_zero erf exp exp2 gelu gelu_tanh group_max like log log1p max max_abs min neighbour partner pow relu "
          "round_bf16 "
          "round_e8m0 round_f16 row_max row_mean row_min row_norm row_sum rsqrt sigmoid silu softplus sqrt sqrt_or_zero "
          "square tanh where; did you mean 'row_mean'?"},

@@ -137,8 +137,8 @@ TEST_CASE("the derivative of each function is that of finite differences") {
     const auto row = [](ir::Builder& b) { return b.input(Tensor::rowscale); };
     using Function = Expr (*)(Expr);
     for (const Function function :
-         {Function(ir::abs), Function(ir::exp), Function(ir::tanh), Function(ir::sigmoid), Function(ir::silu),
-          Function(ir::softplus), Function(ir::gelu_tanh), Function(ir::erf), Function(ir::gelu),
+         {Function(ir::abs), Function(ir::exp), Function(ir::exp2), Function(ir::tanh), Function(ir::sigmoid),
+          Function(ir::silu), Function(ir::softplus), Function(ir::gelu_tanh), Function(ir::erf), Function(ir::gelu),
           // arguments for which sqrt and log are defined
           Function([](Expr a) { return ir::sqrt(a * a + 0.5); }), Function([](Expr a) { return ir::log(a * a + 0.5); }),
           Function([](Expr a) { return ir::log1p(a * a - 0.5); }),

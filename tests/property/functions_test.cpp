@@ -70,6 +70,7 @@ const Function functions[] = {
     {"round_f16(x)", [](Real x) { return rounded(x, 11, -24, 65504); }, 0},
     {"round_e8m0(x)", round_e8m0, 0},
     {"exp(x)", [](Real x) { return std::exp(x); }, 1.1},
+    {"exp2(x)", [](Real x) { return std::exp2(x); }, 1.1},
     {"sigmoid(x)", sigmoid, 2.5},
     {"silu(x)", [](Real x) { return std::isinf(x) && x < 0 ? -0.0L : x * sigmoid(x); }, 3},
     {"tanh(x)", [](Real x) { return std::tanh(x); }, 2},

@@ -30,6 +30,8 @@ Real gelu_tanh_argument(Real x) {
 template <class Real>
 constexpr Function<Real> functions[] = {
     {"exp", [](Real x) { return std::exp(x); }, [](Real x) { return std::exp(x); }},
+    {"exp2", [](Real x) { return std::exp2(x); },
+     [](Real x) { return std::exp2(x) * Real(0.69314718055994530941723212145818L); }},
     {"log", [](Real x) { return std::log(x); }, [](Real x) { return 1 / x; }},
     {"log1p", [](Real x) { return std::log1p(x); }, [](Real x) { return 1 / (1 + x); }},
     {"tanh", [](Real x) { return std::tanh(x); }, [](Real x) { return 1 - std::tanh(x) * std::tanh(x); }},

@@ -113,7 +113,7 @@ def writes_to_a_view(x):
     (lambda x: x.to(torch.float8_e4m3fn).to(x.dtype), "rounds to torch.float8_e4m3fn, which formulas do for the result only"),
     (lambda x: x * float("nan"), "nan is no number"),
     (lambda x: x.sin(), "aten.sin.default, .*: is no operation of formulas; its result may be an argument. Allowed: abs add .* zeros_like"),
-    (lambda x: functional.huber_loss(x, x), "aten.huber_loss.default, .*: is of all rows"),
+    (lambda x: functional.huber_loss(x, x), "aten.huber_loss.default, .*: is of all rows"), (lambda x: x * (-2) ** x, "a power of -2"),
     (lambda x: x - x.max(-1, keepdim=True)[0], r"use amax\(\) or amin\(\)"), (lambda x: x - x.mean(), "must be over the last dimension"),
     (lambda x: x.mul_(2) * 3, "writes to an argument"), (writes_to_a_view, "writes to an argument, a view, or a tensor that has one"),
     (lambda x: x.norm(0.5, dim=-1, keepdim=True) * x, "a norm of order 0.5; allowed: numbers from 1 on, inf"),
@@ -171,6 +171,17 @@ def test_norms_whose_powers_overflow(order, size):
     dy = drawn(2, 4, 33)
     for got, wanted in zip((y, *torch.autograd.grad(y, x, dy.float())), (right, *torch.autograd.grad(right, wide, dy))):
         torch.testing.assert_close(got.double(), wanted, rtol=1e-4, atol=1e-6 * float(wanted.detach().abs().max()))
+
+
+@pytest.mark.parametrize("function", [lambda x: torch.exp2(x), lambda x: 2**x, lambda x: 4 ** (x / 2), lambda x: 0.5**-x])
+def test_powers_of_two(function):
+    x = torch.cat((torch.linspace(-126, 127.9, 999), torch.arange(-126, 128), torch.tensor([torch.inf, -torch.inf, 129, -151])))[None]
+    wide = x.double().requires_grad_()
+    y, right = rowwise(function)(x.requires_grad_()), function(wide)
+    gradients = torch.autograd.grad(y, x, torch.ones_like(x)), torch.autograd.grad(right, wide, torch.ones_like(wide))
+    for got, wanted in zip((y, *gradients[0]), (right, *gradients[1])):
+        torch.testing.assert_close(got[:, :-4].double(), wanted[:, :-4], rtol=2.5e-7, atol=0)
+        torch.testing.assert_close(got[:, -4:], wanted[:, -4:].float(), rtol=0, atol=0)
 
 
 def log_of_sums(x):

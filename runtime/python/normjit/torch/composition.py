@@ -58,7 +58,7 @@ def _rounded(dtype: torch.dtype) -> Callable[[torch.Tensor], torch.Tensor]:
 FUNCTIONS: dict[str, Callable[..., torch.Tensor]] = {
     "group_max": _group_max,
     "sqrt": torch.sqrt, "rsqrt": torch.rsqrt, "abs": torch.abs, "min": torch.minimum, "max": torch.maximum,
-    "exp": torch.exp, "log": torch.log, "log1p": torch.log1p, "sigmoid": torch.sigmoid, "silu": torch.nn.functional.silu,
+    "exp": torch.exp, "exp2": torch.exp2, "log": torch.log, "log1p": torch.log1p, "sigmoid": torch.sigmoid, "silu": torch.nn.functional.silu,
     "tanh": torch.tanh, "erf": torch.erf, "softplus": lambda a: torch.logaddexp(a, torch.zeros_like(a)),
     "gelu": torch.nn.functional.gelu, "gelu_tanh": lambda a: torch.nn.functional.gelu(a, approximate="tanh"),
     "round_bf16": _rounded(torch.bfloat16), "round_f16": _rounded(torch.float16), "compare": _compare,

@@ -21,8 +21,8 @@ PATTERNS = {Aten.mish.default: "{0} * tanh(softplus({0}))", Aten.sign.default: "
             Aten.ones_like.default: "like(1, {0})", Aten.full_like.default: "like({1}, {0})",
             # 0 where a is 0, and so is the gradient if log(b) is infinite
             Aten.xlogy.Tensor: "{0} * log(where(where({1}, 0, 1 - abs(compare({0}, 0))), 1, {1}))",
-            Aten.exp2.default: f"exp({{0}} * {math.log(2)!r})", Aten.log2.default: f"log({{0}}) / {math.log(2)!r}",
-            Aten.log10.default: f"log({{0}}) / {math.log(10)!r}", Aten.pow.Scalar: "exp({1} * log({0}))"}
+            Aten.log2.default: f"log({{0}}) / {math.log(2)!r}",
+            Aten.log10.default: f"log({{0}}) / {math.log(10)!r}"}
 HARD = "where(compare({2}, {0}), where(compare({0}, {1}), {0}, {1}), {2})"
 # An element that is not below 0 must not take part in exp(a) - 1.
 ELU = f"where({{0}}, {{0}} * {{2}}, {EXPM1.format('(where({0}, 0, {0}) * {3})')} * {{1}} * {{2}})"

@@ -214,6 +214,10 @@ class Writer:
         if target == Aten.softplus.default:
             a, beta, most = (self.operand(each, node) for each in arguments)
             return f"where(compare({a} * {beta}, {most}), {a}, softplus({a} * {beta}) / {beta})"
+        if target is Aten.pow.Scalar:
+            if not arguments[0] > 0:
+                raise self.refused(node, f"a power of {arguments[0]!r}; allowed: powers of numbers above 0")
+            return f"exp2({self.operand(arguments[1], node)} * {self.operand(math.log2(arguments[0]), node)})"
         if target in patterns.LOSSES and arguments[2] != 0:
             raise self.refused(node, "is of all rows; allowed: reduction=\"none\"")
         if target is Aten.relu.default:
