@@ -12,7 +12,7 @@ endif()
 install(DIRECTORY compiler/include/normjit runtime/include/normjit DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
   FILES_MATCHING PATTERN *.h PATTERN *.def)
 # The pages that the headers name.
-install(FILES README.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(FILES README.md LICENSE tools/packaging/THIRD_PARTY_LICENSES.txt DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(FILES compiler/FORMULAS.md compiler/SPEC.md DESTINATION ${CMAKE_INSTALL_DOCDIR}/compiler)
 install(FILES runtime/PROMISES.md runtime/README.md DESTINATION ${CMAKE_INSTALL_DOCDIR}/runtime)
 if(TARGET normjit)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""check.py [--build]: checks the vcpkg port and the conda recipe against the sources: versions, options, and that they
-name every library that CMake searches for. With --build it also builds them, where vcpkg and rattler-build are. Prints
+"""check.py [--build]: checks the vcpkg port, the conda recipe and the licenses of others against the sources: versions,
+options, and that they name every library that CMake searches for. With --build it also builds them, where vcpkg and rattler-build are. Prints
 what was checked and what was not, and exits with 1 if something is wrong."""
 import importlib.util
 import json
@@ -47,7 +47,10 @@ def wrong_in_files():
             yield f"{name}: {option}: there is no such option; there are {', '.join(sorted(options))}"
     in_port = names_in(port["dependencies"]).union(*(names_in(each["dependencies"]) for each in port["features"].values()))
     hosts = [set(re.findall(r"- ([\w-]+)", part)) for part in re.findall(r"      host:\n((?:        - .*\n)+)", recipe)]
+    notices = (HERE / "THIRD_PARTY_LICENSES.txt").read_text()
     for library in sorted(libraries()):
+        if not re.search(rf"^{library.replace('-', '.')}: ", notices, re.MULTILINE):
+            yield f"THIRD_PARTY_LICENSES.txt: {library} is missing"
         if library not in in_port:
             yield f"vcpkg.json: {library} is missing"
         conda = {"llvm": "llvmdev"}.get(library, library)
