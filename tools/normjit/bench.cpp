@@ -31,9 +31,9 @@ constexpr const char* bench_examples =
     R"(A shapes file has one spec per line; blank lines and text after a # are skipped. GB/s counts each matrix once: x and dy
 read and dx written, or x read and y written. The ceiling is a pass that only moves the same memory, measured in
 between; the share is the median over pairs of a pass and the launch after it, which a busy machine slows alike, so it
-may differ from the ratio of the medians. On a CPU, all launches use the same data, which stays in the caches as far as it fits; with --cold they use
-copies in turn, at least twice the size of the caches. On a GPU, times are those of graph replays with the L2 cache
-flushed before each.
+may differ from the ratio of the medians. On a CPU, all launches use the same data, which stays in the caches as far as
+it fits; with --cold they use copies in turn, at least twice the size of the caches. On a GPU, times are those of graph
+replays with the L2 cache flushed before each.
 
 Examples:
   normjit bench "layernorm rows=4096 cols=4096 x=bf16 gamma=f32" "rmsnorm rows=32768 cols=768"
