@@ -174,6 +174,7 @@ class FormulaReader {
     }
 
     Status read_forward() {
+        if (fields_.find("save").value_or(left_out) != left_out) return fields_.error("save", "needs pass=backward");
         std::set<std::string> allowed, usual;
         for (const SignatureTensor& tensor : source_.signature.tensors) {
             if (!tensor.is_output) continue;

@@ -196,6 +196,9 @@ TEST_CASE("a copy of an input may be saved as any other value is") {
     const std::string text = "norm f(x[M,N], r[M]) -> y[M,N], q[M] { y = x * r; q = r } cols=8";
     CHECK(error_of(text + " save=q") == "");
     CHECK(error_of(text + " save=r") == "spec: save=r: 'r' is not one of q y; join several by commas");
+    CHECK(error_of(text + " pass=forward save=none") == "");
+    CHECK(error_of(text + " pass=forward save=q") == "spec: save=q: needs pass=backward");
+    CHECK(error_of(text + " pass=forward save=") == "spec: save=: needs pass=backward");
 }
 
 TEST_CASE("a formula may be right for some numbers of columns only") {
