@@ -3,6 +3,7 @@
 
 #include "support/text.h"
 #include "support/try.h"
+#include "target/kinds.h"
 
 #include <algorithm>
 #include <span>
@@ -32,7 +33,7 @@ constexpr std::string_view avx512_keys[] = {"bf16", "fp16", "tune", "cores", "l1
 constexpr auto cpu_keys = std::span(avx512_keys).subspan(3);
 constexpr std::string_view cuda_prefix = "sm_";
 constexpr std::string_view cuda_keys[] = {"sms", "shared", "l2"};
-constexpr std::string_view target_heads[] = {"x86-64-avx512", "x86-64-v3", "x86-64", "aarch64", "sm_90"};
+constexpr std::string_view kinds[] = {"x86-64-avx512", "x86-64-v3", "x86-64", "aarch64", "sm_90"};
 
 const Cpu& cpu_of(const Target& target) { return *std::ranges::find(cpus, target.isa, &Cpu::isa); }
 
@@ -140,15 +141,19 @@ Status validate(const Target& target) {
     return check("l3", cpu.l3_bytes, 0, Limits::most_cache_bytes);
 }
 
-Expected<Target> parse_target(std::string_view text) {
+std::span<const std::string_view> target_kinds() { return kinds; }
+
+Expected<Target> parse_target(std::string_view text) { return parse_target(text, kinds); }
+
+Expected<Target> parse_target(std::string_view text, std::span<const std::string_view> allowed) {
     const std::string_view head = text::first_word(text);
     const auto cpu = std::ranges::find(cpus, head, &Cpu::head);
     if (cpu != std::end(cpus)) return parse_cpu(text, *cpu);
     if (head.starts_with(cuda_prefix)) return parse_cuda(text, head);
     if (head.empty())
-        return invalid_argument(fmt::format("target: the text is empty; allowed: {}", text::join(target_heads)));
+        return invalid_argument(fmt::format("target: the text is empty; allowed: {}", text::join(allowed)));
     return invalid_argument(fmt::format("target: kind '{}': allowed: {}, or another sm_ number{}", text::shown(head),
-                                        text::join(target_heads), text::did_you_mean(head, target_heads)));
+                                        text::join(allowed), text::did_you_mean(head, allowed)));
 }
 
 std::string to_text(const Target& target) {

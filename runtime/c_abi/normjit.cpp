@@ -3,6 +3,7 @@
 #include "normjit/normjit.h"
 
 #include "c_abi/convert.h"
+#include "device/cpu/host_target.h"
 #include "support/text.h"
 #include "support/try.h"
 #include "system/fork_gate.h"
@@ -267,7 +268,7 @@ normjit_status normjit_compile(const char* target, const normjit_spec* spec, con
     return guarded([&]() -> Status {
         NORMJIT_RETURN_IF_ERROR(check_handle(target, "target"));
         NORMJIT_RETURN_IF_ERROR(check_handle(artifact, "artifact"));
-        NORMJIT_TRY(const Target machine, std::string_view(target) == "host" ? host_target() : parse_target(target));
+        NORMJIT_TRY(const Target machine, cpu::target_of(target));
         NORMJIT_TRY(const Spec wanted, valid_spec(spec));
         NORMJIT_TRY(const Schedule how, schedule_for(schedule, wanted, machine));
         NORMJIT_TRY(Artifact made, compile(wanted, how, machine));

@@ -5,6 +5,7 @@
 #include "command.h"
 #include "console.h"
 #include "device.h"
+#include "device/cpu/host_target.h"
 #include "disassemble.h"
 #include "files.h"
 #include "measure.h"
@@ -66,7 +67,7 @@ struct Times {
 };
 
 Expected<Target> read_target(const CompileOptions& options) {
-    NORMJIT_TRY(Target target, options.target == "host" ? host_target() : parse_target(options.target));
+    NORMJIT_TRY(Target target, cpu::target_of(options.target));
     if (options.backend == BackendChoice::automatic) return target;
     if (target.is_cuda()) return invalid_argument("--backend is for CPUs");
     target.cpu.backend = options.backend;

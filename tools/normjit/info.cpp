@@ -3,6 +3,7 @@
 #include "command.h"
 #include "console.h"
 #include "device.h"
+#include "device/cpu/host_target.h"
 #include "files.h"
 #include "shapes.h"
 #include "support/text.h"
@@ -151,7 +152,7 @@ Expected<Choice> choose(const Spec& spec, const InfoOptions& options) {
         NORMJIT_TRY(const Engine engine, open_engine(options.device));
         return Choice{engine.target(), engine.choose(spec)};
     }
-    NORMJIT_TRY(const Target target, options.target == "host" ? host_target() : parse_target(options.target));
+    NORMJIT_TRY(const Target target, cpu::target_of(options.target));
     const std::string reason = fmt::format("{}", fmt::join(heuristic_reasons(spec, target), "; "));
     return Choice{target, {heuristic(spec, target), TuningTier::heuristic, reason, {}}};
 }

@@ -5,6 +5,7 @@
 #include "support/text.h"
 #include "support/try.h"
 #include "system/environment.h"
+#include "target/kinds.h"
 
 #include <algorithm>
 #include <fstream>
@@ -208,6 +209,14 @@ std::optional<int> cores_of_quota(std::string_view cpu_max) {
 }
 
 int usable_cores() { return cores_in_quota(static_cast<int>(usable_processors().size())); }
+
+Expected<Target> target_of(std::string_view text) {
+    constexpr std::string_view host = "host";
+    if (text == host) return host_target();
+    std::vector<std::string_view> allowed = {host};
+    allowed.insert(allowed.end(), target_kinds().begin(), target_kinds().end());
+    return parse_target(text, allowed);
+}
 
 }  // namespace cpu
 

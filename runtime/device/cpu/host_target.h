@@ -51,6 +51,9 @@ std::optional<int> cores_of_quota(std::string_view cpu_max);
 /// Returns the name that the processor gives itself, such as "Intel(R) Xeon(R) Processor"; empty if it gives none.
 std::string cpu_model();
 
+/// Returns the target that `text` describes, or this machine's for "host".
+Expected<Target> target_of(std::string_view text);
+
 /// Sets l1_bytes, l2_bytes and l3_bytes as far as the processor reports them.
 void read_caches(Target& target);
 
