@@ -140,6 +140,10 @@ class Tune(Case):
         self.refused(2, f"other.txt: {lost}", "bench", shapes, "--json", self.folder / "other.txt")
         self.assertEqual(pathlib.Path(shapes).read_bytes(), b"layernorm rows=3 cols=64\n")
         self.refused(2, "/dev/full: is not a regular file", "tune", shapes, "-o", "/dev/full")
+        os.mkfifo(self.folder / "r.jsonl.progress")
+        self.refused(2, "r.jsonl.progress: is not a regular file", "tune", shapes, "-o", self.folder / "r.jsonl")
+        (self.folder / "q.jsonl.progress").mkdir()
+        self.refused(2, "q.jsonl.progress: cannot be written: it is a folder", "tune", shapes, "-o", self.folder / "q.jsonl")
         self.refused(2, "shapes.txt: line 1 is no tuning record: give another file",
                      "tune", "rmsnorm rows=8 cols=8", "-o", shapes)
         results = self.file(b"{\n  \"version\": 1\n}\n", "results.json")

@@ -215,6 +215,10 @@ Status run(const TuneOptions& options) {
     if (!options.json.empty() && options.json != "-") NORMJIT_RETURN_IF_ERROR(check_writable(options.json, files));
     std::vector<std::string> devices = {options.device.device};
     if (options.device.device == "all") {
+    const std::string journal = output + ".progress";
+    NORMJIT_RETURN_IF_ERROR(check_growable(journal));
+    NORMJIT_RETURN_IF_ERROR(check_writable(journal, files));
+    files.push_back(journal);
         NORMJIT_TRY(devices, all_gpus());
     }
     PointFile points;
@@ -227,7 +231,7 @@ Status run(const TuneOptions& options) {
         tuner.device = options.device;
         tuner.device.device = device;
         tuner.records = output;
-        tuner.journal = output + ".progress";
+        tuner.journal = journal;
         tuner.most = static_cast<size_t>(options.most);
         tuner.deepen = std::min(options.deepen, options.most);
         tuner.trial_seconds = options.seconds;
