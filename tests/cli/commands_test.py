@@ -32,6 +32,7 @@ class Help(Case):
         self.refused(2, f"no command; {actions}", "cache", "--bogus")
         self.refused(2, f"unknown command 'paint'; {commands}", "paint")
         self.refused(2, "The following argument was not expected: --colour (see normjit run --help)", "run", "--colour")
+        self.refused(2, "--check: maybe: must be true or false (see normjit run --help)", "run", "rmsnorm", "--check=maybe")
         self.refused(2, "--target needs a spec", "info", "--target", "host")
         self.refused(2, "--device needs a spec", "info", "--device", "gpu")
         for command in ("compile", "info"):

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <limits>
 #include <sstream>
+#include <stdexcept>
 
 #include <fmt/core.h>
 
@@ -50,6 +51,16 @@ Expected<Value> read_number(const std::string& word, const OptionRules<Value>& r
     if (rules.range && (value < rules.range->first || value > rules.range->second))
         return invalid_argument(fmt::format("must be {} to {}", rules.range->first, rules.range->second));
     return value;
+}
+
+/// Refuses what is given to a flag, as in --check=maybe, unless it is one of CLI11's words.
+std::string refuse_no_answer(const std::string& word) {
+    try {
+        CLI::detail::to_flag_value(word);
+        return "";
+    } catch (const std::invalid_argument&) {
+        return text::shown(word) + ": must be true or false";
+    }
 }
 
 /// Refuses an empty word, which is what an unset variable of a script leaves.
@@ -102,7 +113,7 @@ template void CommandLine::add_option(const char*, uint64_t&, const char*, const
 template void CommandLine::add_option(const char*, double&, const char*, const Rules<double>&) const;
 
 void CommandLine::add_flag(const char* names, bool& value, const char* help) const {
-    app_->add_flag(names, value, help);
+    app_->add_flag(names, value, help)->check(refuse_no_answer);
 }
 
 void CommandLine::add_choice(const char* names, const std::vector<std::string>& allowed,
