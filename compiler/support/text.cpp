@@ -42,6 +42,8 @@ size_t edit_distance(std::string_view a, std::string_view b) {
     return row.back();
 }
 
+bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }
+
 /// A character of a text in UTF-8.
 struct Character {
     char32_t code = 0;  ///< 0: no character begins here, and `bytes` is 1
@@ -109,6 +111,20 @@ std::string shown(std::string_view text) {
         at += next.bytes;
     }
     return text.size() > most ? out + "..." : out;
+}
+
+bool has_control_characters(std::string_view text) { return std::ranges::any_of(text, is_control); }
+
+std::string one_line(std::string_view text) {
+    std::string line;
+    for (const char c : text) {
+        if (is_control(c)) {
+            line += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+        } else {
+            line += c;
+        }
+    }
+    return line;
 }
 
 std::string join(std::span<const std::string_view> words) { return fmt::format("{}", fmt::join(words, " ")); }

@@ -25,6 +25,10 @@ std::string_view first_word(std::string_view text);
 /// characters and invalid bytes escaped, a long text cut off.
 std::string shown(std::string_view text);
 
+bool has_control_characters(std::string_view text);
+/// Returns `text` with every control character escaped: one line, whatever a file or its name contains.
+std::string one_line(std::string_view text);
+
 /// Returns "a b c".
 std::string join(std::span<const std::string_view> words);
 

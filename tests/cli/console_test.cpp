@@ -22,8 +22,6 @@ TEST_CASE("console: numbers have three digits and a unit") {
     CHECK(format_percent(-1) == "-");
 }
 
-TEST_CASE("console: a message is one line") { CHECK(one_line("a\nb\x1b[2J\x7f") == "a\\x0ab\\x1b[2J\\x7f"); }
-
 TEST_CASE("console: tables align and end lines without spaces") {
     Table table({"name", ">time", "note"});
     table.add({"a", "1", ""});

@@ -83,6 +83,10 @@ TEST_CASE("pieces, blanks and unprintable bytes") {
     CHECK(text::shown(std::string(100, 'a')) == std::string(60, 'a') + "...");
 }
 
+TEST_CASE("text in one line has no control characters, and is otherwise as it was") {
+    CHECK(text::one_line("a\nb\x1b[2J\x7f\u00e9") == "a\\x0ab\\x1b[2J\\x7f\u00e9");
+}
+
 TEST_CASE("a partial line may have its head anywhere, and any keys") {
     const auto part = [](std::string_view line) {
         const auto fields = text::Fields::parse_part("thing", line);

@@ -75,11 +75,11 @@ TEST_CASE("an engine takes schedules from its record files, or from those that t
     CHECK(tuning::Advisor(device(), {}, environment, heard.log()).choose(spec).tier == TuningTier::exact);
     options.record_files.emplace();  // options take precedence, even without files
     CHECK(tuning::Advisor(device(), options, environment, heard.log()).choose(spec).tier == TuningTier::heuristic);
-    options.record_files = {"/nowhere/at/all"};
+    options.record_files = {"/nowhere/at\nall"};
     CHECK(heard.warnings.empty());
     CHECK(tuning::Advisor(device(), options, environment, heard.log()).choose(spec).tier == TuningTier::heuristic);
     CHECK(heard.warnings ==
-          std::vector<std::string>{"/nowhere/at/all: No such file or directory; its records are not used"});
+          std::vector<std::string>{"/nowhere/at\\x0aall: No such file or directory; its records are not used"});
 }
 
 TEST_CASE("records of another device, or with garbage in between, only cause a warning") {

@@ -7,6 +7,7 @@
 #include "device.h"
 #include "files.h"
 #include "shapes.h"
+#include "support/text.h"
 #include "support/try.h"
 #include "system/environment.h"
 
@@ -146,7 +147,7 @@ Status list(const CacheOptions& options) {
             const Artifact& artifact = *item.artifact;
             table.add({to_text(artifact.spec), to_text(artifact.target), artifact.maker, size, idle});
         } else {
-            table.add({one_line(item.path), one_line(item.artifact.status().message()), "-", size, idle});
+            table.add({text::one_line(item.path), text::one_line(item.artifact.status().message()), "-", size, idle});
         }
     }
     return write_text("", (items.empty() ? "" : table.text() + "\n") + total);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "console.h"
 
+#include "support/text.h"
+
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -26,21 +28,12 @@ void put(const std::string& text) {
 
 }  // namespace
 
-std::string one_line(std::string_view text) {
-    std::string line;
-    for (char c : text) {
-        auto byte = static_cast<unsigned char>(c);
-        if (byte < 0x20 || byte == 0x7f) {
-            line += fmt::format("\\x{:02x}", byte);
-        } else {
-            line += c;
-        }
-    }
-    return line;
-}
+void print_error(std::string_view message) { put(fmt::format("error: {}\n", text::one_line(message))); }
+void print_note(std::string_view message) { put(fmt::format("note: {}\n", text::one_line(message))); }
 
-void print_error(std::string_view message) { put(fmt::format("error: {}\n", one_line(message))); }
-void print_note(std::string_view message) { put(fmt::format("note: {}\n", one_line(message))); }
+std::string counted(int64_t count, std::string_view noun) {
+    return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+}
 
 std::string format_seconds(double seconds) {
     if (seconds < 0) return "-";
@@ -106,7 +99,7 @@ void Progress::show(std::string_view what) {
     double elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
     double share = total_ > 0 ? std::min(done_ / total_, 1.0) : 0;
     std::string left = share > 0 ? fmt::format("about {:.0f} s left", std::ceil(elapsed / share - elapsed)) : "";
-    put(fmt::format("\r\x1b[K{:3.0f} %  {:.60}  {}", share * 100, one_line(what), left));
+    put(fmt::format("\r\x1b[K{:3.0f} %  {:.60}  {}", share * 100, text::one_line(what), left));
     shown_ = true;
 }
 

@@ -10,9 +10,6 @@
 
 namespace normjit::cli {
 
-/// Returns `text` with every control character escaped, so that a message stays one line whatever a file contains.
-std::string one_line(std::string_view text);
-
 /// Print one line to stderr, "error: ..." or "note: ..."; what stderr does not accept is lost.
 void print_error(std::string_view message);
 void print_note(std::string_view message);

@@ -78,7 +78,7 @@ std::vector<Variable> variables() {
         if (!name.starts_with("NORMJIT_") || std::ranges::find(names, name) != names.end()) continue;
         const char* value = read_variable(std::string(name).c_str());
         if (value != nullptr)
-            all.push_back({one_line(name), value, "not read by this program" + text::did_you_mean(name, names)});
+            all.push_back({text::one_line(name), value, "not read by this program" + text::did_you_mean(name, names)});
     }
     return all;
 }

@@ -16,9 +16,8 @@ struct Log {
     void (*write)(void* self, LogLevel level, const char* message) = nullptr;
     void* self = nullptr;
 
-    void operator()(LogLevel level, const char* message) const {
-        if (write != nullptr) write(self, level, message);
-    }
+    /// Writes a message; control characters, which names of files may have, are escaped.
+    void operator()(LogLevel level, const char* message) const;
 };
 
 }  // namespace normjit
