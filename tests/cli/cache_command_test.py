@@ -76,7 +76,7 @@ class Cache(Case):
         result = normjit("cache", "fill", "rmsnorm cols=8", "rmsnorm cols=9", "--dir", small,
                          env=os.environ | {"NORMJIT_CACHE_SIZE": "100"})
         self.assertEqual(result.returncode, 1)
-        self.assertTrue(result.stderr.endswith(f"error: cache: 2 of 2 kernels are not in {small}\n"), result.stderr)
+        self.assertTrue(result.stderr.endswith(f"error: cache: {small} lacks 2 of 2 kernels\n"), result.stderr)
 
     def test_damage_is_found_and_repaired(self):
         self.fill()

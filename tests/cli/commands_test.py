@@ -34,10 +34,10 @@ class Help(Case):
         self.refused(2, "The following argument was not expected: --colour (see normjit run --help)", "run", "--colour")
         self.refused(2, "--check: maybe: must be true or false (see normjit run --help)", "run", "rmsnorm", "--check=maybe")
         self.refused(2, "--target needs a spec", "info", "--target", "host")
-        self.refused(2, "--device needs a spec", "info", "--device", "gpu")
         for command in ("compile", "info"):
             self.refused(2, "target: kind 'hosts': allowed: host x86-64-avx512 x86-64-v3 x86-64 aarch64 sm_90, or another "
                          "sm_ number; did you mean 'host'?", command, "rmsnorm cols=8", "--target", "hosts")
+        self.refused(2, "--device needs a spec", "info", "--device", "gpu")
         self.refused(2, "target: sm_9999: the number must be at most 999", "compile", "--target", "sm_9999", "--emit", "cuda")
         self.refused(2, "--time measures a whole compilation: --emit is not allowed",
                      "compile", "rmsnorm cols=8", "--emit", "ir", "--time")

@@ -22,6 +22,12 @@ TEST_CASE("console: numbers have three digits and a unit") {
     CHECK(format_percent(-1) == "-");
 }
 
+TEST_CASE("console: one thing is no plural") {
+    CHECK(counted(0, "kernel") == "0 kernels");
+    CHECK(counted(1, "kernel") == "1 kernel");
+    CHECK(counted(2, "kernel") == "2 kernels");
+}
+
 TEST_CASE("console: tables align and end lines without spaces") {
     Table table({"name", ">time", "note"});
     table.add({"a", "1", ""});

@@ -36,7 +36,7 @@ class Tune(Case):
             self.assertTrue(record["gain"] == 1 or record["schedule"] != record["heuristic"])
             self.assertNotIn(str(self.folder), json.dumps(record))
         again = normjit(*self.tune())
-        self.assertEqual((again.returncode, again.stderr), (0, "note: 3 problems were already in the records\n"))
+        self.assertEqual((again.returncode, again.stderr), (0, "note: 3 problems already in the records\n"))
         self.assertEqual(self.records(), records)
         with open(self.folder / "r.jsonl", "a") as file:
             file.write("garbage\n")
@@ -91,7 +91,7 @@ class Tune(Case):
         result = normjit(*self.tune("--budget", "0.000001"))
         self.assertEqual(result.returncode, 0)
         self.assertEqual(result.stderr,
-                         "note: 3 of 3 problems are left; start again to continue\n")
+                         "note: left: 3 of 3 problems; start again to continue\n")
 
     def test_a_device_that_is_missing_is_one_error(self):
         for words in (self.SPECS, ["--points", self.folder / "p.txt"]):

@@ -106,8 +106,9 @@ ordered_json to_json(const Item& item) {
 }
 
 std::string summary(const Cache& cache) {
-    return fmt::format("{} kernels, {} of at most {}, in {}\n", cache.items.size(), format_bytes(double(cache.bytes())),
-                       format_bytes(double(cache.most_bytes)), cache.folder.path());
+    return fmt::format("{}, {} of at most {}, in {}\n", counted(std::ssize(cache.items), "kernel"),
+                       format_bytes(double(cache.bytes())), format_bytes(double(cache.most_bytes)),
+                       cache.folder.path());
 }
 
 Expected<std::vector<Item>> items_of_packs(const std::vector<std::string>& paths) {
@@ -132,7 +133,7 @@ Status list(const CacheOptions& options) {
         items = std::move(cache.items);
     } else {
         NORMJIT_TRY(items, items_of_packs(options.packs));
-        total = fmt::format("{} kernels\n", items.size());
+        total = counted(std::ssize(items), "kernel") + "\n";
     }
     if (options.json) {
         json["entries"] = ordered_json::array();
@@ -168,9 +169,10 @@ Status verify(const CacheOptions& options) {
         if (!options.json) print_note(fmt::format("{}: {}", item.path, item.artifact.status().message()));
     }
     NORMJIT_RETURN_IF_ERROR(
-        options.json ? write_json("", {{"entries", items.size()}, {"damaged", damaged}})
-                     : write_text("", fmt::format("{} kernels, {} damaged\n", items.size(), damaged.size())));
-    return damaged.empty() ? Status() : failed(fmt::format("cache: {} kernels are damaged", damaged.size()));
+        options.json
+            ? write_json("", {{"entries", items.size()}, {"damaged", damaged}})
+            : write_text("", fmt::format("{}, {} damaged\n", counted(std::ssize(items), "kernel"), damaged.size())));
+    return damaged.empty() ? Status() : failed("cache: damaged: " + counted(std::ssize(damaged), "kernel"));
 }
 
 Status collect_garbage(const CacheOptions& options) {
@@ -190,7 +192,7 @@ Status collect_garbage(const CacheOptions& options) {
                                                   {"removed_bytes", removed.bytes},
                                                   {"entries", left.items.size()},
                                                   {"bytes", left.bytes()}})
-                                : write_text("", fmt::format("removed {} files, {}\n{}", removed.files,
+                                : write_text("", fmt::format("removed {}, {}\n{}", counted(removed.files, "file"),
                                                              format_bytes(double(removed.bytes)), summary(left))));
     return removed.refused;
 }
@@ -217,8 +219,8 @@ Status fill(const CacheOptions& options) {
     NORMJIT_RETURN_IF_ERROR(options.json ? write_json("", {{"specs", specs.size()}, {"entries", cache.items.size()}})
                                          : write_text("", summary(cache)));
     if (missing.empty()) return {};
-    return failed(
-        fmt::format("cache: {} of {} kernels are not in {}", missing.size(), specs.size(), cache.folder.path()));
+    return failed(fmt::format("cache: {} lacks {} of {}", cache.folder.path(), missing.size(),
+                              counted(std::ssize(specs), "kernel")));
 }
 
 Status pack(const CacheOptions& options) {
@@ -235,7 +237,8 @@ Status pack(const CacheOptions& options) {
     NORMJIT_RETURN_IF_ERROR(cache::write_pack(options.output, artifacts));
     NORMJIT_TRY(const Pack written, Pack::open(options.output));
     if (options.json) return write_json("", {{"path", options.output}, {"entries", written.size()}});
-    return write_text("", fmt::format("{}: {} kernels\n", options.output, written.size()));
+    return write_text("",
+                      fmt::format("{}: {}\n", options.output, counted(static_cast<int64_t>(written.size()), "kernel")));
 }
 
 struct Action {

@@ -14,6 +14,9 @@ namespace normjit::cli {
 void print_error(std::string_view message);
 void print_note(std::string_view message);
 
+/// Returns "1 kernel" or "2 kernels".
+std::string counted(int64_t count, std::string_view noun);
+
 /// Return "1.24 us", "3.10 ms"; "16.0 GiB", "96 bytes"; "72 %". Three digits; "-" for what was not measured (negative).
 std::string format_seconds(double seconds);
 std::string format_bytes(double bytes);

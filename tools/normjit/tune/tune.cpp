@@ -165,8 +165,10 @@ void print_notes(const Results& results, size_t problems) {
     constexpr size_t most = 5;
     const size_t left = results.without_record() - std::min(results.errors.size() - results.gone, problems);
     if (results.done_before > 0)
-        print_note(fmt::format("{} problems were already in the records", results.done_before));
-    if (left > 0) print_note(fmt::format("{} of {} problems are left; start again to continue", left, problems));
+        print_note(counted(static_cast<int64_t>(results.done_before), "problem") + " already in the records");
+    if (left > 0)
+        print_note(fmt::format("left: {} of {}; start again to continue", left,
+                               counted(static_cast<int64_t>(problems), "problem")));
     const auto warm = std::count_if(results.records.begin(), results.records.end(),
                                     [](const auto& record) { return record && record->caches == "warm"; });
     if (warm > 0)
@@ -174,7 +176,8 @@ void print_notes(const Results& results, size_t problems) {
     for (size_t i = 0; i < std::min(most, results.failures.size()); ++i)
         print_note("a candidate failed: " + results.failures[i]);
     if (results.failures.size() > most)
-        print_note(fmt::format("{} more candidates failed; --json lists them", results.failures.size() - most));
+        print_note(fmt::format("{} more failed; --json lists them",
+                               counted(std::ssize(results.failures) - most, "candidate")));
 }
 
 /// Refuses to add records to a file of something else. Damaged records pass: a process may have died while it wrote one.
@@ -212,13 +215,13 @@ Status run(const TuneOptions& options) {
         NORMJIT_RETURN_IF_ERROR(check_writable(options.points, files));
         files.push_back(options.points);
     }
-    if (!options.json.empty() && options.json != "-") NORMJIT_RETURN_IF_ERROR(check_writable(options.json, files));
-    std::vector<std::string> devices = {options.device.device};
-    if (options.device.device == "all") {
     const std::string journal = output + ".progress";
     NORMJIT_RETURN_IF_ERROR(check_growable(journal));
     NORMJIT_RETURN_IF_ERROR(check_writable(journal, files));
     files.push_back(journal);
+    if (!options.json.empty() && options.json != "-") NORMJIT_RETURN_IF_ERROR(check_writable(options.json, files));
+    std::vector<std::string> devices = {options.device.device};
+    if (options.device.device == "all") {
         NORMJIT_TRY(devices, all_gpus());
     }
     PointFile points;
