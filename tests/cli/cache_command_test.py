@@ -66,7 +66,12 @@ class Cache(Case):
         self.assertEqual(json.loads(told)["specs"], 1)
         self.refused(2, "spec: rows=x: must be a whole number", "cache", "fill", "layernorm rows=~x cols=8", "--dir", warm)
         self.refused(2, "spec: cols=0: must be at least 1", "cache", "fill", "layernorm cols=0", "--dir", warm)
-        self.refused(2, "nothing to make: give a file of specs or a spec (see normjit cache fill --help)", "cache", "fill")
+        asked = self.folder / "asked.txt"
+        self.done("run", "rmsnorm rows=2 cols=8", env=os.environ | {"NORMJIT_CAPTURE": str(asked)})
+        self.assertEqual(asked.read_text(), "rmsnorm rows=2 cols=8\n")
+        for none in ([], [self.file(b"# nothing\n", "none.txt")]):
+            message = "nothing to make: give a file of specs or a spec (see normjit cache fill --help)"
+            self.refused(2, message, "cache", "fill", *none)
         result = normjit("cache", "fill", "rmsnorm cols=8", "--device", "cuda:99", "--dir", warm)
         self.assertEqual(result.returncode, 3)
         self.assertIn("--device cuda:99: ", result.stderr)

@@ -198,9 +198,9 @@ Status collect_garbage(const CacheOptions& options) {
 }
 
 Status fill(const CacheOptions& options) {
-    if (options.specs.empty())
-        return invalid_argument("nothing to make: give a file of specs or a spec (see normjit cache fill --help)");
     NORMJIT_TRY(const std::vector<OpenSpec> specs, read_specs(options.specs));
+    if (specs.empty())
+        return invalid_argument("nothing to make: give a file of specs or a spec (see normjit cache fill --help)");
     DeviceOptions device = options.device;
     device.cache = {.packs = std::vector<std::string>(), .everything = true};
     if (!options.folder.empty()) device.cache.folder = options.folder;

@@ -159,10 +159,8 @@ Expected<Kernel> load_artifact(const Engine& engine, const Spec& spec, const std
 
 Expected<Kernel> prepare(const Engine& engine, const Spec& spec, const RunOptions& options) {
     if (!options.artifact.empty()) return load_artifact(engine, spec, options.artifact);
-    Schedule schedule = engine.choose(spec).schedule;
-    if (!options.schedule.empty()) {
-        NORMJIT_TRY(schedule, parse_schedule(options.schedule));
-    }
+    if (options.schedule.empty()) return engine.prepare(spec);
+    NORMJIT_TRY(const Schedule schedule, parse_schedule(options.schedule));
     return engine.prepare(spec, schedule);
 }
 
