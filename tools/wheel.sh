@@ -56,7 +56,9 @@ else
     $folder/empty/bin/normjit info > /dev/null
 fi
 $python -m normjit run "layernorm rows=64 cols=1000 x=bf16" --check > /dev/null
-tools/ci/glibc.sh "$($python -c 'import normjit; print(normjit.__path__[0])')"/*.so
+package=$($python -c 'import normjit; print(normjit.__path__[0])')
+tools/ci/glibc.sh "$package"/*.so
+if grep -lF "$PWD" "$package"/*.so; then echo "wheel.sh: these libraries name this folder" >&2 && exit 1; fi
 
 if [ -n "$is_foreign" ]; then
     # Leaves out tests that cannot run under QEMU: those that compile programs, fork a process with threads, or use

@@ -28,6 +28,12 @@ mv prefix moved # nothing may remember the old place
 prefix=$work/moved
 (cd moved && find . -type f -o -type l | sort)
 
+echo "== no library names the folder of the sources, except for debuggers"
+for file in "$prefix"/bin/* "$(find "$prefix" -name libnormjit.so)" $(find "$prefix" -name 'libnormjit_*.so'); do
+    strip -o stripped "$file"
+    if grep -qF "$source" stripped; then echo "$file does"; exit 1; fi
+done
+
 echo "== the pages that headers name are there"
 for page in $(grep -rhoE '[A-Z]+\.md' "$prefix/include" | sort -u); do
     [ -n "$(find "$prefix" -name "$page")" ] || { echo "no $page"; exit 1; }
