@@ -2,6 +2,10 @@
 // Errors are values: a Status, or an Expected<T> that holds either a T or the Status that says why there is none.
 #pragma once
 
+#if __cplusplus <= 201703L
+#error "normjit's headers for C++ need C++20; normjit.h is for C and for older C++"
+#endif
+
 #include <cassert>
 #include <string>
 #include <utility>
