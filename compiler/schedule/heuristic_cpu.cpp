@@ -197,24 +197,23 @@ bool is_for_one_thread(const Spec& spec, const Target& target) {
     return spec.rows && *spec.rows < Geometry::rows_to_share(spec.cols, target.cpu.cores);
 }
 
-/// Returns the number of row groups if there are too few rows for several groups per core; wide rows get one group each
-/// (NOTES N-610).
-int64_t groups_of_few_rows(const Spec& spec, const Target& target) {
-    const int64_t rows = *spec.rows;
-    if (width_of(spec, target) != Width::usual) return rows;
-    if (spec.cols >= 16384) return rows / 2;
-    return spec.cols >= 4096 ? std::max(rows / 4, std::min<int64_t>(rows, 10)) : rows / 4;
+/// Returns the number of row groups if there are too few rows for several groups per core: wide rows are worth a group
+/// each, others one for four of them (NOTES N-610).
+int64_t groups_of_few_rows(const Spec& spec) {
+    constexpr int64_t narrowest_alone = 2048;  // columns
+    return spec.cols >= narrowest_alone ? *spec.rows : *spec.rows / 4;
 }
 
-/// Returns enough groups for every core to take several, and all cores equally many, as long as a group has 64 rows;
-/// its partials are then a small part of the traffic. With fewer rows, it returns one group a core (NOTES N-610).
+/// Returns enough groups for every core to take several, and all cores equally many, unless groups get too few rows to
+/// be worth their partials; then one group a core. The more cores there are, the later the last of them begins, and the
+/// more smaller groups gain, which the others take in the meantime (NOTES N-610).
 int64_t choose_row_groups(const Spec& spec, const Target& target) {
     if (target.cpu.cores == 1 || is_for_one_thread(spec, target)) return 1;
-    const int64_t wanted = int64_t{4} * target.cpu.cores;
-    if (!spec.rows) return wanted;
-    const int64_t for_each_core = std::min(*spec.rows / 64, wanted) / target.cpu.cores;
-    const int64_t one_a_core = std::clamp<int64_t>(groups_of_few_rows(spec, target), 1, target.cpu.cores);
-    return std::max(one_a_core, for_each_core * target.cpu.cores);
+    const int64_t cores = target.cpu.cores, least_rows = std::clamp<int64_t>(256 / cores, 16, 64);
+    const int64_t of_core = std::clamp<int64_t>(cores / 2, 4, 8);
+    if (!spec.rows) return of_core * cores;
+    const int64_t one_a_core = std::clamp<int64_t>(groups_of_few_rows(spec), 1, cores);
+    return std::max(one_a_core, std::min(*spec.rows / least_rows / cores, of_core) * cores);
 }
 
 /// Decides whether to cache the [N] values. Caching saves conversions, unless the values are used as they are in
