@@ -6,6 +6,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import tarfile
 
 import normjit
 import pytest
@@ -38,3 +39,14 @@ def test_description_stands_alone(metadata):
 def test_what_an_index_sorts_by(metadata):
     assert metadata["Summary"] and metadata["Keywords"] and "Typing :: Typed" in metadata.get_all("Classifier")
     assert {"cuda", "jax", "torch"} <= set(metadata.get_all("Provides-Extra"))
+
+
+def test_source_archive(tmp_path):
+    """It has the whole project, except for the measurements, most of its bytes."""
+    make = "import sys; from scikit_build_core.build import build_sdist as make; print(make(sys.argv[1]))"
+    done = subprocess.run([sys.executable, "-c", make, str(tmp_path)], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    with tarfile.open(tmp_path / done.stdout.split()[-1]) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {"CMakeLists.txt", "compiler/compile.cpp", "tests/CMakeLists.txt", "tools/test.sh", "LICENSE"} <= names
+    assert not [name for name in names if name.startswith(("tools/lab/results/", "build"))]
