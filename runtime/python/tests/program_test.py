@@ -4,6 +4,7 @@
 import contextlib
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -122,12 +123,28 @@ def test_import_takes_few_modules():
 
 def test_not_built(tmp_path):
     """Sources without libraries say what is missing."""
-    import pathlib
-    import shutil
-
     shutil.copytree(pathlib.Path(normjit.__file__).parent, tmp_path / "normjit", ignore=shutil.ignore_patterns("*.so"))
-    done = run("-c", "import normjit", cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)})
+    done = run("-S", "-c", "import normjit", cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)})  # -S: and no other one
     assert "ImportError: normjit is not built" in done.stderr
+
+
+def test_libraries_in_another_folder(tmp_path):
+    """`pip install -e` gives the package two folders, one with the sources and one with the libraries."""
+    from normjit import _library
+
+    sources = tmp_path / "normjit"
+    shutil.copytree(pathlib.Path(normjit.__file__).parent, sources, ignore=shutil.ignore_patterns("*.so"))
+    code = f"""if True:
+        import importlib.util, sys
+        folders = {[str(sources), _library.FOLDER]!r}
+        start = folders[0] + "/__init__.py"
+        spec = importlib.util.spec_from_file_location("normjit", start, submodule_search_locations=folders)
+        sys.modules["normjit"] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules["normjit"])
+        import normjit
+        print(normjit.__file__, normjit.__version__)"""
+    done = run("-c", code)
+    assert done.stdout.split() == [str(sources / "__init__.py"), normjit.__version__], done.stderr
 
 
 def test_kernels_wheel(tmp_path):
