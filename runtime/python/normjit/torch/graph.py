@@ -55,7 +55,8 @@ class GraphPass(CustomGraphPass):
         others = [each.uuid() if isinstance(each, CustomGraphPass) else None for each in _listed(self.after)]
         if None in others:
             return None  # the graph is not cached then
-        return _fingerprint(), graph_calibration.fingerprint(), _why_not("cpu"), _kernels.is_batch_invariant(), self.take, *others
+        return (_fingerprint(), graph_calibration.fingerprint(), _why_not("cpu"), _kernels.is_batch_invariant(), self.take,
+                _is_recorded(), *others)
 
     def __eq__(self, other: object) -> bool:
         return type(other) is GraphPass and (self.take, self.after) == (other.take, other.after)
@@ -131,6 +132,12 @@ def _fingerprint() -> str:
             with open(os.path.join(folder, name), "rb") as source:
                 sources.update(source.read())
     return sources.hexdigest()
+
+
+def _is_recorded() -> bool:
+    """True if the dispatcher of this thread reaches autograd. A failed torch.export can leave it so that it does not, in
+    any grad mode; torch's own keys of cached graphs contain only the grad mode."""
+    return not torch._C._dispatch_tls_is_dispatch_key_excluded(torch._C._dispatch_key_parse("AutogradFunctionality"))
 
 
 @functools.lru_cache(maxsize=None)
