@@ -206,12 +206,14 @@ int64_t groups_of_few_rows(const Spec& spec) {
 
 /// Returns enough groups for every core to take several, and all cores equally many, unless groups get too few rows to
 /// be worth their partials; then one group a core. The more cores there are, the later the last of them begins, and the
-/// more smaller groups gain, which the others take in the meantime (NOTES N-610).
+/// more smaller groups gain, which the others take in the meantime. Launches of a number of rows that is not known may
+/// be small (NOTES N-610).
 int64_t choose_row_groups(const Spec& spec, const Target& target) {
     if (target.cpu.cores == 1 || is_for_one_thread(spec, target)) return 1;
+    constexpr int64_t usual = 4;  // groups a core
     const int64_t cores = target.cpu.cores, least_rows = std::clamp<int64_t>(256 / cores, 16, 64);
-    const int64_t of_core = std::clamp<int64_t>(cores / 2, 4, 8);
-    if (!spec.rows) return of_core * cores;
+    if (!spec.rows) return usual * cores;
+    const int64_t of_core = std::clamp<int64_t>(cores / 2, usual, 8);
     const int64_t one_a_core = std::clamp<int64_t>(groups_of_few_rows(spec), 1, cores);
     return std::max(one_a_core, std::min(*spec.rows / least_rows / cores, of_core) * cores);
 }
