@@ -55,12 +55,12 @@ EQUALITIES = {getattr(getattr(Aten, name), kind): text for kind in ("Scalar", "T
               for name, text in (("eq", "1 - abs(compare({0}, {1}))"), ("ne", "abs(compare({0}, {1}))"))}
 CHOICES = {Aten.where.self: (0, 1, 2), Aten.where.ScalarOther: (0, 1, 2), Aten.where.ScalarSelf: (0, 1, 2), Aten.where.Scalar: (0, 1, 2),
            Aten.masked_fill.Scalar: (1, 2, 0), Aten.masked_fill.Tensor: (1, 2, 0)}  # the places of condition, a and b
-OTHERS = {Aten.addcmul.default, Aten.addcdiv.default, Aten.gelu.default, Aten.pow.Tensor_Scalar, Aten.roll.default, Aten.softplus.default}
+OTHERS = {Aten.gelu.default, Aten.pow.Tensor_Scalar, Aten.roll.default, Aten.softplus.default}  # written by code of their own
 BINARY = {**nodes.BINARY, Aten.rsub.Scalar: "-", Aten.rsub.Tensor: "-"}
 SOFTMAX = {Aten._softmax.default: "{e} / row_sum({e})", Aten._log_softmax.default: "{a} - log(row_sum({e}))"}
 REDUCTIONS = {Aten.mean.default, Aten.sum.default, Aten.var.correction, Aten.std.correction,
               Aten.linalg_vector_norm.default, Aten.logsumexp.default}  # in addition to graph_nodes.SUMS
-WITH_NUMBERS = {"addcmul": "{0} + {k} * {1} * {2}", "addcdiv": "{0} + {k} * {1} / {2}"}
+WITH_NUMBERS = {Aten.addcmul.default: "{0} + {k} * {1} * {2}", Aten.addcdiv.default: "{0} + {k} * {1} / {2}"}
 SEVERAL = {Aten.var_mean.correction, Aten.native_layer_norm.default, Aten.log_sigmoid_forward.default,
            Aten.aminmax.default}  # results
 
@@ -68,6 +68,6 @@ SEVERAL = {Aten.var_mean.correction, Aten.native_layer_norm.default, Aten.log_si
 @functools.lru_cache(maxsize=None)
 def allowed() -> str:
     """Returns the names of the operations that formulas have."""
-    tables = (BINARY, SOFTMAX, REDUCTIONS, SEVERAL, PATTERNS, OTHERS, CLAMPS, COMPARISONS, LOGIC, EQUALITIES, CHOICES, nodes.CALLS,
-              nodes.PATTERNS, nodes.SUMS)
+    tables = (BINARY, SOFTMAX, REDUCTIONS, SEVERAL, PATTERNS, WITH_NUMBERS, OTHERS, CLAMPS, COMPARISONS, LOGIC, EQUALITIES, CHOICES,
+              nodes.CALLS, nodes.PATTERNS, nodes.SUMS)
     return " ".join(sorted({str(target).split(".")[1].strip("_") for table in tables for target in table}))

@@ -207,7 +207,6 @@ class Writer:
     def of_elements(self, node: torch.fx.Node) -> str:
         target: Any = node.target
         arguments: Any = (*node.args, *patterns.DEFAULTS.get(target, ())[len(node.args) - 1:])
-        name = str(target).split(".")[1]
         if target == Aten.gelu.default:
             name = "gelu_tanh" if node.kwargs.get("approximate", "none") == "tanh" else "gelu"
             return f"{name}({self.operand(arguments[0], node)})"
@@ -224,9 +223,9 @@ class Writer:
             return f"relu({self.operand(arguments[0], node)})"
         if target in patterns.CLAMPS:
             return self.clamped(node)
-        if name in patterns.WITH_NUMBERS:
+        if target in patterns.WITH_NUMBERS:
             operands = [self.operand(each, node) for each in arguments]
-            return patterns.WITH_NUMBERS[name].format(*operands, k=self.operand(node.kwargs.get("value", 1), node))
+            return patterns.WITH_NUMBERS[target].format(*operands, k=self.operand(node.kwargs.get("value", 1), node))
         pattern = patterns.PATTERNS.get(target) or nodes.pattern_of(node)
         if pattern is None and target is Aten.pow.Tensor_Scalar:
             pattern = f"{{0}} ^ {self.operand(arguments[1], node)}"
