@@ -151,11 +151,9 @@ std::optional<int> take_int(std::string_view& text) {
 std::optional<std::vector<double>> read_limits(std::string_view line) {
     std::vector<double> limits;
     for (const std::string_view word : text::split(line, ' ')) {
-        double value = 0;
-        const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
-        if (error != std::errc() || end != word.data() + word.size()) return std::nullopt;
-        if (!limits.empty() && !(limits.back() < value)) return std::nullopt;
-        limits.push_back(value);
+        const auto limit = text::parse_double(word);
+        if (!limit.ok() || (!limits.empty() && *limit <= limits.back())) return std::nullopt;
+        limits.push_back(*limit);
     }
     return limits;
 }
@@ -187,7 +185,7 @@ Expected<CostTrees> CostTrees::parse(std::string_view text, std::span<const std:
     CostTrees costs;
     costs.nodes_.reserve(static_cast<size_t>(std::ranges::count(text, ' ')));
     bool has_names = false;
-    for (std::string_view line : text::split(text, '\n')) {
+    for (const std::string_view line : text::split(text, '\n')) {
         if (line.empty() || line.starts_with('#')) continue;
         if (!has_names) {
             if (!std::ranges::equal(text::split(line, ' '), names))

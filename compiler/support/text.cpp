@@ -43,6 +43,7 @@ size_t edit_distance(std::string_view a, std::string_view b) {
 }
 
 bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }
+std::string escaped(char c) { return fmt::format("\\x{:02x}", static_cast<unsigned char>(c)); }
 
 /// A character of a text in UTF-8.
 struct Character {
@@ -106,7 +107,7 @@ std::string shown(std::string_view text) {
         } else if (next.bytes > 1) {
             out += fmt::format("U+{:04X}", static_cast<uint32_t>(next.code));
         } else {
-            out += fmt::format("\\x{:02x}", static_cast<unsigned char>(bytes[0]));
+            out += escaped(bytes[0]);
         }
         at += next.bytes;
     }
@@ -119,7 +120,7 @@ std::string one_line(std::string_view text) {
     std::string line;
     for (const char c : text) {
         if (is_control(c)) {
-            line += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+            line += escaped(c);
         } else {
             line += c;
         }
