@@ -274,9 +274,8 @@ int64_t choose_split_rows(const Spec& spec, const Target& target, int64_t group_
     constexpr int64_t narrowest_alone = 2048;  // columns for one thread
     constexpr int64_t most_alone = 32 << 10;   // the most elements for one thread
     if (is_for_one_thread(spec, target)) {
-        const bool few_elements = *spec.rows * spec.cols < most_alone;
-        const bool has_partials = !OperandList(spec).reductions().empty();
-        return has_partials && few_elements && spec.cols >= narrowest_alone ? *spec.rows : 0;
+        const bool gains = *spec.rows * spec.cols < most_alone && spec.cols >= narrowest_alone;
+        return gains && !OperandList(spec).reductions().empty() ? *spec.rows : 0;
     }
     if (target.cpu.cores == 1 || spec.cols < narrowest_shared) return 0;
     if (group_threads > 0) return *spec.rows;
