@@ -25,6 +25,17 @@ Term inverse_powers(const Term& term, bool negative) {
     return part;
 }
 
+/// Returns the factors of a product one after the other, those of a power apart: a, b, a, a of a^3 * b.
+std::vector<ValueId> in_turn(const Term& product) {
+    std::vector<ValueId> ids;
+    for (int turn = 0; static_cast<int>(ids.size()) < factors(product); ++turn) {
+        for (const auto& [id, power] : product.powers) {
+            if (power > turn) ids.push_back(id);
+        }
+    }
+    return ids;
+}
+
 template <class Known>
 const ValueId* find_in(const Known& known, const Sum& sum) {
     const auto found = std::ranges::find(known, sum, [](const auto& entry) -> const Sum& { return entry.first; });
@@ -116,26 +127,24 @@ Expr Writer::write_term(const Term& term) {
     return divide(elements) * divide(row);  // divisions per row, one product per element
 }
 
-/// Divides each factor by a divisor of its own, then multiplies: products of factors, and of divisors, may be out of range
-/// where the quotient is not. A factor that is exactly 1 gives the bits of the quotient without it.
+/// Divides each factor by a divisor of its own, and the product by those that are left: products of factors, and of
+/// divisors, may be out of range where the quotient is not. A factor that is exactly 1 gives the bits of the quotient
+/// without it.
 Expr Writer::divide(const Term& term) {
-    const Term divisor = inverse_powers(term, true);
-    const int divisors = factors(divisor);
+    const std::vector<ValueId> divisors = in_turn(inverse_powers(term, true));
+    const auto over = [&](const Expr& value, ValueId divisor) {
+        return divisors.size() == 1 ? value / expr(divisor) : value * inverse(divisor);
+    };
     std::vector<Expr> values;
     for (const ValueId id : split(inverse_powers(term, false))) values.push_back(expr(id));
     size_t next = 0;
-    for (const auto& [id, power] : divisor.powers) {
-        for (int i = 0; i < power; ++i) {
-            if (values.empty()) {
-                values.push_back(inverse(id));
-                continue;
-            }
-            Expr& value = values[std::min(next++, values.size() - 1)];
-            value = divisors == 1 ? value / expr(id) : value * inverse(id);
-        }
+    for (Expr& value : values) {
+        if (next < divisors.size()) value = over(value, divisors[next++]);
     }
+    if (values.empty()) values.push_back(inverse(divisors[next++]));
     Expr product = values.front();
     for (size_t i = 1; i < values.size(); ++i) product = product * values[i];
+    while (next < divisors.size()) product = over(product, divisors[next++]);
     return term.coefficient == 1 ? product : product * term.coefficient;
 }
 

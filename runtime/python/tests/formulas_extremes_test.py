@@ -36,6 +36,21 @@ def test_gradients_beside_squares_that_are_out_of_range(scale):
     numpy.testing.assert_allclose(got.astype(float), wanted, rtol=1e-4, atol=1e-5 * abs(wanted).max())
 
 
+@pytest.mark.parametrize("scale", [1e-17, 1e-14, 1e-7, 1e7, 1e14, 1e17])
+@pytest.mark.parametrize("scale_of_z", [None, 1])
+def test_gradients_of_cosines_of_short_and_long_vectors(scale, scale_of_z):
+    x, z, dy = normal(3, 70) * numpy.float32(scale), normal(3, 70) * numpy.float32(scale_of_z or scale), normal(3)
+    norm = normjit.formula("norm f(x[M,N], z[M,N]) -> y[M] { a = sqrt(max(row_sum(x * x), tiny)); "
+                           "b = sqrt(max(row_sum(z * z), tiny)); y = row_sum((x / a) * (z / b)) }")
+    got = norm.backward(x=x, z=z, dy=dy, tiny=1e-37)
+    wide, other = x.astype(float), z.astype(float)
+    a, b = (numpy.linalg.norm(each, axis=-1, keepdims=True) for each in (wide, other))
+    cosine = ((wide / a) * (other / b)).sum(-1, keepdims=True)
+    for gradient, wanted in (got.dx, dy[:, None] * (other / b - cosine * wide / a) / a), (
+            got.dz, dy[:, None] * (wide / a - cosine * other / b) / b):
+        numpy.testing.assert_allclose(gradient.astype(float), wanted, rtol=1e-5, atol=1e-6 * abs(wanted).max())
+
+
 @pytest.mark.parametrize("body", ["y = partner(x); u = z * 2", "y = partner(x) + 0; u = -z", "y = z + 0; u = x * 1"])
 @pytest.mark.parametrize("places", [{"y": "x"}, {"u": "z"}, {"y": "x", "u": "z"}, {"y": "z", "u": "x"}])
 def test_copies_of_inputs_in_their_place(body, places):
