@@ -65,24 +65,37 @@ bool outgrows_caches(const Spec& spec, const Target& target) {
     return spec.rows && bytes_moved(spec, *spec.rows) / 1024 >= outgrown_kb(spec, target);
 }
 
+int64_t row_bytes(const Spec& spec) { return spec.cols * static_cast<int64_t>(size_of(type_of_rows(spec))); }
+
 /// True for short rows that share lines with their neighbours, on a Zen 4. Blocks of a few such rows, stored through
 /// the caches, are faster than blocks with enough rows to fill lines, stored past the caches (NOTES N-608).
 bool has_short_rows_in_shared_lines(const Spec& spec, const Target& target) {
     constexpr int64_t shortest = 128, too_long = 512;  // bytes
-    const int64_t row = spec.cols * static_cast<int64_t>(size_of(type_of_rows(spec)));
+    const int64_t row = row_bytes(spec);
     return target.cpu.tune == Tune::zen4 && !rows_fill_lines(spec) && row >= shortest && row < too_long;
+}
+
+/// Returns how many short rows that fill lines are in a block of a backward pass from memory on a Zen 4, if that differs
+/// from passes in caches (NOTES N-603).
+std::optional<int64_t> short_rows_from_memory(const Spec& spec, const Target& target) {
+    constexpr int64_t shortest = 192, longer = 256, too_long = 512;  // bytes
+    const int64_t row = row_bytes(spec);
+    if (spec.pass == Pass::forward || !rows_fill_lines(spec) || row < shortest || row >= too_long) return {};
+    if (!spec.rows || bytes_moved(spec, *spec.rows) <= target.cpu.l3_bytes) return {};
+    return row < longer ? 8 : 4;
 }
 
 int64_t choose_nontemporal_kb(const Spec& spec, const Target& target) {
     return has_short_rows_in_shared_lines(spec, target) ? -1 : outgrown_kb(spec, target);
 }
 
-/// Returns the number of rows in a block on a Zen 4 if it differs from other CPUs: few where loads and stores alias,
-/// otherwise several for wide rows (NOTES N-603).
+/// Returns the number of rows in a block on a Zen 4 if it differs from other CPUs: few of short rows from memory, and
+/// where loads and stores alias, otherwise several for wide rows (NOTES N-603).
 std::optional<int64_t> rows_on_zen4(const Spec& spec, const Target& target) {
     constexpr int64_t too_few = 4, most = 8, of_wide = 4;
     const int64_t rows = spec.rows.value_or(INT64_MAX);
     if (target.cpu.tune != Tune::zen4 || rows <= too_few) return {};
+    if (const auto block = short_rows_from_memory(spec, target)) return block;
     if (has_4k_aliasing(spec)) return outgrows_caches(spec, target) && rows_in_l1(spec, target) == 0 ? 4 : 2;
     if (of_wide * bytes_read(spec) <= target.cpu.l2_bytes / 8) return {};
     const int64_t of_thread = divide_up(rows, target.cpu.cores);
@@ -158,12 +171,18 @@ int choose_overlap(const Spec& spec, const Target& target, CpuSchedule cpu, Lega
     return legality.allows(cpu) ? 1 : 0;
 }
 
+/// Returns the vectors of 64 bytes that a row fills when it is computed.
+int64_t full_vectors(const Spec& spec) { return spec.cols * static_cast<int64_t>(size_of(spec.compute())) / 64; }
+
 /// Returns as many independent sums as the latency of an FMA requires. Short rows take fewer, because folding each sum
 /// costs an addition (NOTES N-606).
 int most_unroll(const Spec& spec) {
-    const int64_t vectors = spec.cols * static_cast<int64_t>(size_of(spec.compute())) / 64;
+    const int64_t vectors = full_vectors(spec);
     return vectors >= 32 ? 4 : vectors >= 16 ? 2 : 1;
 }
+
+/// Returns the widest strip to try. Wider ones save the loop over the strips of a short row (NOTES N-606).
+int most_strip(const Spec& spec, const Target& target) { return is_x64(target) && full_vectors(spec) <= 32 ? 8 : 4; }
 
 /// Chooses the prefetch: none for data in L2, except for rows that a Zen 4 converts; the current row where wide rows leave
 /// no room for the next, or where there is no next block; else the next block (NOTES N-607).
@@ -348,6 +367,7 @@ Schedule heuristic_cpu(const Spec& given, const Target& target, Reasons reasons)
     const int64_t group_threads = threads_per_group(spec, target, cpu);
     cpu.split_rows = choose_split_rows(spec, target, group_threads);
     cpu.unroll = 1;
+    cpu.strip = most_strip(spec, target);
     cpu.strip = widest_legal(legality, cpu, &CpuSchedule::strip);
     cpu.unroll = most_unroll(spec);
     cpu.unroll = widest_legal(legality, cpu, &CpuSchedule::unroll);
