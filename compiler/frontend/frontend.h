@@ -8,8 +8,8 @@
 
 namespace normjit::frontend {
 
-/// Returns a function without values, which declares the tensors of the spec's norm and pass. An output that is not
-/// requested has no type.
+/// Returns a function that has no values yet and declares the tensors of the spec's norm and pass. An output that is
+/// not requested has no type.
 ir::Function declare(const Spec& spec);
 
 /// Returns the whole formula of the spec's norm and pass, with all its outputs, requested or not. Passes remove what

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// LayerNorm and RMSNorm, whose forward passes are formulas: templates/norms/layernorm.norm and rmsnorm.norm. The
+// LayerNorm and RMSNorm. Their forward passes are formulas: templates/norms/layernorm.norm and rmsnorm.norm. The
 // backward pass derives the gradient of h from them. There the tensor x holds h, or whatever source= names:
 //     dx     = dh * rowscale    dgamma = col_sum(dy * xhat)    dbeta = col_sum(dy)    amax = max_abs(dx)
 #include "frontend/frontend.h"
@@ -19,7 +19,7 @@ using ir::Builder;
 using ir::Expr;
 using ir::ValueId;
 
-/// The type in which a framework multiplies xhat with a tensor.
+/// Returns the type in which a framework multiplies xhat by a tensor.
 DType product_type(const Spec& spec, Tensor tensor) { return promoted(spec.stream_type(), spec.dtype(tensor)); }
 
 /// Returns the type to which rounding=llama rounds a value of the formula; f32 if it is not rounded.
@@ -31,7 +31,7 @@ DType rounded_type(const Spec& spec, std::string_view value) {
     return value == "product" && is_forward && spec.has(Tensor::gamma) ? product_type(spec, Tensor::gamma) : DType::f32;
 }
 
-/// Rounds values of the formula where rounding=llama does. Their names then stand for the rounded values.
+/// Rounds the values of the formula that rounding=llama rounds. Their names then stand for the rounded values.
 ForwardPass with_roundings(const Spec& spec, const ForwardPass& pass) {
     ForwardPass rounded = pass;
     rounded.function.values.clear();
@@ -42,7 +42,7 @@ ForwardPass with_roundings(const Spec& spec, const ForwardPass& pass) {
         rounded.function.values.push_back(value);
         now[id] = rounded.function.size() - 1;
         const DType type = value.name.empty() ? DType::f32 : rounded_type(spec, value.name);
-        if (value.name == "product") rounded.function[now[id]].name.clear();  // so that it is printed inside y
+        if (value.name == "product") rounded.function[now[id]].name.clear();  // then it is printed inside y
         if (type != DType::bf16 && type != DType::f16) continue;
         const ir::Op op = type == DType::bf16 ? ir::Op::round_bf16 : ir::Op::round_f16;
         rounded.function.values.push_back({.op = op, .shape = value.shape, .operands = {now[id], ir::no_value}});
@@ -77,7 +77,7 @@ ForwardPass read_layer(const Spec& spec) {
     return with_roundings(spec, pass);
 }
 
-/// The forward pass; the backward pass is appended to its values.
+/// The forward pass, and the function to whose values the backward pass is appended.
 class Layer {
   public:
     explicit Layer(const Spec& spec) : Layer(read_layer(spec)) {
@@ -98,7 +98,7 @@ class Layer {
     ir::Named values_;
 };
 
-/// Writes an output that is rarely requested. If the spec does not request it, the formula does not contain it.
+/// Writes an output only if the spec requests it, which is rare; otherwise the formula does not contain it.
 void write_asked(Builder& b, const Spec& spec, Tensor tensor, Expr value) {
     if (spec.writes(tensor)) b.output(tensor, value);
 }

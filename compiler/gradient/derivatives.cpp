@@ -14,7 +14,7 @@ using ir::Op;
 
 constexpr double root_pi = 1.7724538509055160;
 
-/// 1 - a as one factor: as two terms, its parts would be rounded apart in sums with other terms.
+/// Returns 1 - a as one factor. As two terms, its parts would be rounded separately in sums with other terms.
 Term one_minus(Expr a) { return of_value((a.builder->constant(1) - a).id); }
 
 /// Returns s + x * w * s * (1 - s): the derivative of x * s, with s = sigmoid(v) and v' = w.
@@ -34,7 +34,7 @@ Sum of_gelu_tanh(Expr x) {
     return of_gate(of_value(near.id), s, of_value(slope.id));
 }
 
-/// The normal distribution, and x times its density.
+/// Uses the normal distribution, and x times its density.
 Sum of_gelu(const Term& product, Expr x) {
     Sum sum(of_value((erf(x * ir::root_half) * 0.5 + 0.5).id));
     const Expr density = exp(x * x * -0.5) * (ir::root_half / root_pi);

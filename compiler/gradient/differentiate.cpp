@@ -47,7 +47,8 @@ class Differentiation {
         }
     }
 
-    /// Sends the adjoint of each value to its operands, the last value first, from the given gradients of outputs on.
+    /// Passes the adjoint of each value on to its operands, last value first, starting from the given gradients of
+    /// outputs.
     Status propagate(std::span<const Given> gradients) {
         for (const Given& output : gradients) NORMJIT_RETURN_IF_ERROR(give(output));
         for (ValueId id = forward_.size() - 1; id >= 0; --id) {
@@ -169,7 +170,7 @@ class Differentiation {
             text(value.place), ir::info(value.op).notation));
     }
 
-    /// Sends the adjoint of a quotient that is 0 where its divisor is 0. Its gradients are 0 there as well.
+    /// Passes on the adjoint of a quotient that is 0 where its divisor is 0. Its gradients are 0 there as well.
     Status propagate_quotient(ValueId id, const Sum& adjoint) {
         const auto [a, b] = forward_[id].operands;
         const Sum shared = of_value(div_or_zero(writer_.write(adjoint), {&builder_, b}).id);
@@ -177,8 +178,8 @@ class Differentiation {
         return add(b, shared * products_[id] * -1);
     }
 
-    /// Sends the adjoint of a maximum (order 1) or minimum (order -1) to the operand that was chosen, or half to each
-    /// if they are equal. Each share is a value of its own, so that the share of the other operand is exactly 0.
+    /// Passes the adjoint of a maximum (order 1) or minimum (order -1) to the operand that was chosen, or half to each
+    /// if they are equal. Each share is a separate value, so that the share of the other operand is exactly 0.
     Status share(ValueId a, ValueId b, int order, const Sum& adjoint) {
         const Expr comparison = builder_.apply(Op::compare, {&builder_, a}, {&builder_, b});
         const auto part = [&](double sign) { return adjoint * of_value((comparison * (0.5 * sign) + 0.5).id); };
@@ -186,9 +187,9 @@ class Differentiation {
         return add(b, part(-order));
     }
 
-    /// Divides the adjoint of a row's maximum equally among all elements that reach it. It is divided by a row mean,
-    /// not a row sum, because the adjoint of an [M] value is kept divided by N. A saved maximum may differ from all
-    /// elements by its rounding, so it is found again.
+    /// Divides the adjoint of a row's maximum equally among all elements that equal it. The divisor is a row mean, not
+    /// a row sum, because the adjoint of an [M] value is kept divided by N. A saved maximum has been rounded and may
+    /// equal no element, so it is computed again.
     Status propagate_largest(ValueId id, const Sum& adjoint) {
         const ValueId a = forward_[id].operands[0];
         const Expr largest = kept_.contains(id) ? builder_.apply(Op::row_max, {&builder_, a}) : Expr{&builder_, id};
@@ -197,16 +198,16 @@ class Differentiation {
         return add(a, adjoint * of_value(is_largest.id) * power(*share.begin(), -1));
     }
 
-    /// Rounds the adjoint: a framework keeps the gradient in the type of the value. That of an [M] value is rounded
-    /// whole, not divided by N.
+    /// Rounds the adjoint, because a framework keeps the gradient in the type of the value. The adjoint of an [M] value
+    /// is rounded before it is divided by N.
     Status propagate_rounding(ValueId id, const Sum& adjoint) {
         const double parts = forward_[id].shape == Shape::rows ? static_cast<double>(forward_.cols) : 1;
         const Expr rounded = builder_.apply(forward_[id].op, writer_.write(adjoint * parts));
         return add(forward_[id].operands[0], of_value(rounded.id) * (1 / parts));
     }
 
-    /// Sends the adjoint through partner() or neighbour(), each of which undoes itself. A value that is the same in all
-    /// columns is its own partner.
+    /// Passes the adjoint through partner() or neighbour(), each of which is its own inverse. A value that is the same
+    /// in all columns is its own partner.
     Status propagate_exchange(Op op, ValueId a, const Sum& adjoint) {
         const Expr value = writer_.write(adjoint);
         if (!ir::has_columns(builder_.function()[value.id].shape)) return add(a, adjoint);
@@ -227,8 +228,8 @@ class Differentiation {
         return product.empty() ? Status() : add(forward_[id].operands[0], product);
     }
 
-    /// Adds to the adjoint of an operand, summed over the columns if the operand is of [M]. The adjoint of an [N] value or
-    /// a scalar input is summed at the end.
+    /// Adds to the adjoint of an operand, and sums over the columns first if the operand has shape [M]. The adjoint of
+    /// an [N] value or a scalar input is summed at the end.
     Status add(ValueId operand, const Sum& adjoint) {
         if (!depends_on_input_[operand]) return {};
         if (forward_[operand].shape == Shape::scalar) return invalid_argument("a scalar has no gradient");
@@ -241,7 +242,7 @@ class Differentiation {
         return {};
     }
 
-    const ir::Function forward_;  ///< a copy of the forward pass, without the values that are appended
+    const ir::Function forward_;  ///< a copy of the forward pass, without the values that the backward pass appends
     ir::Builder& builder_;
     const Products products_;
     Writer writer_;

@@ -15,21 +15,20 @@
 
 namespace normjit::gradient {
 
-/// A value of the forward pass, and what the backward pass reads in its place.
+/// A value of the forward pass, and the tensor that the backward pass reads instead.
 struct Given {
     ir::Expr value, tensor;
 };
 
-/// Returns the gradient of each of the values `wanted`, appended to their builder's function. `gradients` names the
-/// outputs of the forward pass and the tensors that hold their gradients; the gradient of an [N] value is its
-/// col_sum(). Every use of a value in `saved` reads the tensor instead, and is differentiated as the value is.
-/// Fails if an output depends on a wanted value through an operation without a derivative, or if no output depends on
-/// it.
+/// Returns the gradients of the values `wanted`, appended to their builder's function. `gradients` names the outputs of
+/// the forward pass and the tensors that hold their gradients; the gradient of an [N] value is its col_sum(). Every use
+/// of a value in `saved` reads the tensor instead, but is differentiated like the value. Fails if no output depends on
+/// a wanted value, or if one depends on it through an operation without a derivative.
 Expected<std::vector<ir::Expr>> differentiate(ir::Builder& builder, std::span<const Given> gradients,
                                               std::span<const ir::Expr> wanted, std::span<const Given> saved);
 
-/// Tells for each of the values `wanted`, given as above, whether its gradient is 0 because no output depends on it. It
-/// also appends values to the function, which are of no use.
+/// Returns for each of the values `wanted` whether its gradient is 0 because no output depends on it. Takes the same
+/// arguments as differentiate(). It also appends values to the function, which nobody needs.
 Expected<std::vector<bool>> are_zero(ir::Builder& builder, std::span<const Given> gradients,
                                      std::span<const ir::Expr> wanted, std::span<const Given> saved);
 

@@ -18,7 +18,7 @@ bool is_centred(const ir::Function& function, ValueId id) {
     return function[mean].op == Op::row_mean && function[mean].operands[0] == a;
 }
 
-/// Returns the products with a reciprocal square root that are base values, keyed by their other operand.
+/// Returns the products with a reciprocal square root that become base values, keyed by their other operand.
 std::map<ValueId, ValueId> normalised_values(const ir::Function& function, const std::set<ValueId>& saved) {
     std::map<ValueId, ValueId> products;
     for (ValueId id = 0; id < function.size(); ++id) {

@@ -9,15 +9,15 @@
 
 namespace normjit::gradient {
 
-/// Values that are not products or quotients are base values. In x * rstd, where rstd is a reciprocal square root, the
-/// product is the base value, and x is the product divided by rstd: x * rstd stays in range where x * rstd * rstd *
-/// rstd does not.
+/// Writes each value as a product of base values, which are the values that are neither products nor quotients. In x *
+/// rstd, where rstd is a reciprocal square root, the product is the base value, and x is that product divided by rstd:
+/// x * rstd stays in range where x * rstd * rstd * rstd does not.
 class Products {
   public:
     /// Values in `saved` are base values.
     Products(const ir::Function& function, const std::set<ir::ValueId>& saved);
 
-    /// Returns the value as a product; a value that is newer than the forward pass is a base value.
+    /// Returns the value as a product. A value newer than the forward pass is a base value.
     Term operator[](ir::ValueId id) const { return id < size() ? products_[static_cast<size_t>(id)] : of_value(id); }
     ir::ValueId size() const { return static_cast<ir::ValueId>(products_.size()); }
 

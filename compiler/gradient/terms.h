@@ -13,7 +13,7 @@ namespace normjit::gradient {
 /// A product: a number times powers of values.
 struct Term {
     double coefficient = 1;
-    std::map<ir::ValueId, int> powers = {};  ///< none is 0
+    std::map<ir::ValueId, int> powers = {};  ///< no power is 0
 
     bool operator==(const Term&) const = default;
 };
@@ -28,7 +28,7 @@ int factors(const Term& term);
 /// True if all factors of `part` are factors of `whole`.
 bool contains(const Term& whole, const Term& part);
 
-/// Terms in the order in which they were added. Like terms are merged, and none has the coefficient 0.
+/// A sum keeps its terms in the order in which they were added. Like terms are merged, and none has the coefficient 0.
 class Sum {
   public:
     Sum() = default;

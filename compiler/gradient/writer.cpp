@@ -46,7 +46,7 @@ const ValueId* find_in(const Known& known, const Sum& sum) {
 
 Writer::Writer(ir::Builder& builder, const Products& products) : builder_(builder), products_(products) {
     for (ValueId id = 0; id < products.size(); ++id) {
-        auto shape_of_factors = Shape::scalar;  // less than the value's if factors cancel: s * x / x is s
+        auto shape_of_factors = Shape::scalar;  // smaller than the value's shape if factors cancel: s * x / x is s
         for (const auto& [factor, power] : products[id].powers)
             shape_of_factors = join(shape_of_factors, shape(factor));
         const bool is_known = products[id].coefficient == 1 && !products[id].powers.empty();
@@ -71,7 +71,7 @@ Expr Writer::write_new(const Sum& sum) {
     return factor == ir::no_value ? write_terms(sum) : write_factored(sum, factor);
 }
 
-/// Returns the factor that most terms share, at least two of them.
+/// Returns the factor that the most terms share, and at least two; no_value if there is none.
 ValueId Writer::common_factor(const Sum& sum) const {
     std::map<ValueId, int> counts;
     for (const Term& term : sum) {
@@ -101,8 +101,9 @@ Expr Writer::write_factored(const Sum& sum, ValueId factor) {
     return is_subtracted ? first - write(rest * -1) : first + write(rest);
 }
 
-/// Subtracts the terms with a minus together, which saves an operation. With one column the dx of layernorm must be
-/// exactly 0: c2 is then the rounded dxhat, and an FMA with the unrounded product dxhat would leave a difference.
+/// Subtracts all negative terms together, which saves an operation. With one column, the dx of layernorm must be
+/// exactly 0, so they are subtracted one by one: c2 is then the rounded dxhat, and an FMA with the unrounded product
+/// dxhat would leave a difference.
 Expr Writer::write_terms(const Sum& sum) {
     Expr plus{}, minus{};
     for (const Term& term : sum) {
@@ -127,9 +128,9 @@ Expr Writer::write_term(const Term& term) {
     return divide(elements) * divide(row);  // divisions per row, one product per element
 }
 
-/// Divides each factor by a divisor of its own, and the product by those that are left: products of factors, and of
-/// divisors, may be out of range where the quotient is not. A factor that is exactly 1 gives the bits of the quotient
-/// without it.
+/// Divides each factor by a divisor of its own, then their product by the divisors that are left: the product of the
+/// factors, or of the divisors, may be out of range where the quotient is not. A factor that is exactly 1 does not change
+/// the bits of the quotient.
 Expr Writer::divide(const Term& term) {
     const std::vector<ValueId> divisors = in_turn(inverse_powers(term, true));
     const auto over = [&](const Expr& value, ValueId divisor) {
@@ -154,7 +155,7 @@ Expr Writer::inverse(ValueId id) {
     return inverse->second;
 }
 
-/// Multiplies all factors of the product. The number is multiplied with the row's factors, if there are any.
+/// Multiplies all factors of the product. The coefficient is multiplied with the row's factors, if there are any.
 Expr Writer::multiply(const Term& product) {
     Expr elements{}, row{};
     for (const ValueId id : split(product)) {

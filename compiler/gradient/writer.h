@@ -11,15 +11,16 @@
 
 namespace normjit::gradient {
 
-/// Appends values to a builder's function. It reuses products of the forward pass and values that it wrote before.
+/// Appends values to a builder's function. Reuses products of the forward pass and values that it wrote before.
 class Writer {
   public:
     Writer(ir::Builder& builder, const Products& products);
 
-    /// Returns the value of a sum that is not empty. A factor of several terms is written once, factors of rows first.
+    /// Returns the value of a sum that is not empty. Writes a factor that several terms share once, factors of rows
+    /// first.
     ir::Expr write(const Sum& sum);
 
-    /// Returns the row means of the terms, row factors taken out, as a sum of products of [M] values.
+    /// Returns the row means of the terms, with row factors taken out, as a sum of products of [M] values.
     Expected<Sum> row_mean(const Sum& sum);
 
     /// Returns the first matrix; every forward pass has one.
@@ -39,7 +40,8 @@ class Writer {
     ir::Expr divide(const Term& term);
     ir::Expr inverse(ir::ValueId id);
     Expected<Term> mean_of(const Sum& elements);
-    /// Takes known values out of the product until it is 1; matrices first, then [N], [M] and scalars.
+    /// Divides known values out of the product until it is 1, and returns them: matrices first, then [N], [M] and
+    /// scalars.
     std::vector<ir::ValueId> split(Term product) const;
 
     ir::Builder& builder_;

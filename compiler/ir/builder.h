@@ -27,12 +27,12 @@ class Builder {
     Expr constant(double number);
     Expr apply(Op op, Expr a, Expr b = {});
 
-    /// Gives a value its printed name and returns it. Inputs have their tensor's name, which another value then loses; if
-    /// several other values get the same name, the first one keeps it.
+    /// Gives a value its printed name and returns it. An input keeps its tensor's name; another value with that name
+    /// loses it. If several other values get the same name, the first one keeps it.
     Expr name(std::string_view name, Expr value);
     void output(Tensor tensor, Expr value);
-    /// Replaces a value in all its uses, present and future, by another one that is older than they are. The other
-    /// value takes over the name.
+    /// Replaces a value in all its uses, present and future, by a value that is older than these uses and takes over
+    /// the name.
     void replace(Expr value, Expr by);
 
     const Function& function() const { return function_; }
@@ -81,11 +81,11 @@ inline Expr max(Expr a, Expr b) { return a.builder->apply(Op::max, a, b); }
 inline Expr compare(Expr a, Expr b) { return a.builder->apply(Op::compare, a, b); }
 /// Returns the value as a store in this type would leave it.
 Expr round_to(DType type, Expr a);
-/// Returns the value, repeated for every element of b.
+/// Returns `a`, repeated for every element of `b`.
 inline Expr like(Expr a, Expr b) { return a.builder->apply(Op::like, a, b); }
 inline Expr div_or_zero(Expr a, Expr b) { return a.builder->apply(Op::div_or_zero, a, b); }
 
-/// Returns the shape that `op` gives for these operands; unary ops ignore b.
+/// Returns the shape of the result of `op` for operands of these shapes; unary ops ignore `b`.
 Shape result_shape(Op op, Shape a, Shape b);
 
 }  // namespace normjit::ir

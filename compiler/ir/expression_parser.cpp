@@ -95,7 +95,7 @@ Expected<ValueId> ExpressionParser::product() {
     return infix("*/", [this] { return factor(); });
 }
 
-/// Parses what follows an opening parenthesis.
+/// Parses the expression that follows an opening parenthesis.
 Expected<ValueId> ExpressionParser::nested() {
     const Token at = lexer_.next();
     if (nesting_ == deepest_nesting)
@@ -130,7 +130,7 @@ Expected<ValueId> ExpressionParser::power() {
     return apply(symbol, base, exponent);
 }
 
-/// Returns the negative of an operand; a number that was read last changes its sign.
+/// Negates an operand. If it is a number that was just read, the number changes its sign.
 Expected<ValueId> ExpressionParser::negative(const Token& minus, ValueId operand, bool is_literal) {
     if (is_literal && operand == function_.size() - 1 && function_[operand].op == Op::constant) {
         function_[operand].constant = -function_[operand].constant;

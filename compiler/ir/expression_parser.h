@@ -12,10 +12,10 @@
 
 namespace normjit::ir {
 
-/// True for infinity and NaN, as numbers are printed.
+/// True for the words that print() writes for infinity and NaN.
 inline bool is_special_number(std::string_view word) { return word == "inf" || word == "nan"; }
 
-/// The most parentheses inside one another. Texts also come from files, and the parser recurses.
+/// The most parentheses that may be nested. The parser recurses, and texts also come from files.
 inline constexpr int deepest_nesting = 64;
 
 class ExpressionParser {
@@ -37,7 +37,7 @@ class ExpressionParser {
     static Status expected_at(const Token& found, std::string_view what);
     Status error(std::string_view what) const { return error_at(lexer_.peek(), what); }
     Status expected(std::string_view what) const { return expected_at(lexer_.peek(), what); }
-    /// An error after an operand.
+    /// Returns the error for a token that cannot follow an operand.
     Status operator_expected(std::string_view or_else) const;
     Status expect(char symbol);
     Status expect_word(std::string_view word);
@@ -45,19 +45,19 @@ class ExpressionParser {
     Status number(int64_t& out);
     Status number(int& out);
     Status number(double& out);
-    /// Parses a word, which names `what`.
+    /// Parses a word. `what` says in the error what the word should have named.
     Expected<Token> word(std::string_view what);
 
-    /// Parses an expression and appends its values. A name alone gives the value that it names.
+    /// Parses an expression and appends its values. An expression that is only a name returns the value of that name.
     Expected<ValueId> sum();
 
-    /// Returns the value of a name.
+    /// Returns the value with this name.
     virtual Expected<ValueId> find(const Token& name);
     /// Returns how many operands a function takes.
     virtual Expected<size_t> operands_of(const Token& function) const;
     /// Appends a call. The function must exist, and there must be as many operands as it takes.
     virtual Expected<ValueId> call(const Token& function, std::span<const ValueId> operands);
-    /// Appends the value of an operation; `b` is no_value if it has one operand.
+    /// Appends the value of an operation. For one operand, `b` is no_value.
     virtual Expected<ValueId> apply(const Token& notation, ValueId a, ValueId b);
     Expected<ValueId> add(const Token& at, Value value);
     /// Gives a value its name. Fails if another value has the name.

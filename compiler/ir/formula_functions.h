@@ -10,7 +10,7 @@ namespace normjit::ir {
 
 struct FormulaFunction {
     std::string_view name;
-    std::string_view parameters;  ///< names, with a blank between
+    std::string_view parameters;  ///< names, separated by blanks
     std::string_view text;        ///< its definition, in terms of the parameters
 };
 

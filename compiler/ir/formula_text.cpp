@@ -24,7 +24,7 @@ namespace {
 /// Stands for a missing tensor in an expression.
 constexpr ValueId missing = -2;
 
-/// The rounding errors of a product with this many factors stay below a thousandth.
+/// A product of this many factors has a relative rounding error below a thousandth.
 constexpr int largest_exponent = 1024;
 
 constexpr std::string_view notations[] = {
@@ -32,7 +32,8 @@ constexpr std::string_view notations[] = {
 #include "ir/ops.def"
 };
 
-/// True for the operations to which passes expand functions and sums over the rows; formulas cannot use them.
+/// True for operations that only passes write, when they expand functions and sums over the rows; formulas cannot use
+/// them.
 bool is_for_compiler(Op op) {
     constexpr Op parts[] = {Op::copysign,           Op::mantissa,        Op::exponent,    Op::ldexp,
                             Op::partial_accumulate, Op::partial_max_abs, Op::final_reduce};
@@ -50,7 +51,7 @@ std::vector<std::string_view> find_functions() {
     return names;
 }
 
-/// Returns the names of the functions that a formula may call, in order.
+/// Returns the names of the functions that a formula may call, sorted.
 const std::vector<std::string_view>& functions() {
     static const auto& names = *lasting(find_functions());
     return names;
@@ -139,7 +140,7 @@ class FormulaParser final : SignatureParser {
         return {};
     }
 
-    /// Returns the value, or a copy of an input.
+    /// Returns the value, or a copy of it if it is an input.
     Expected<ValueId> written(ValueId value) {
         if (function_[value].op != Op::input) return value;
         return add(lexer_.peek(), {.op = Op::like, .shape = function_[value].shape, .operands = {value, value}});
@@ -175,7 +176,7 @@ class FormulaParser final : SignatureParser {
         return value;
     }
 
-    /// Writes a function of functions.def as its text, in which the parameters are the operands.
+    /// Expands a function of functions.def: parses its text, in which the parameters stand for the operands.
     Expected<ValueId> call(const Token& name, std::span<const ValueId> operands) override {
         const auto function = find_formula_function(name.text);
         if (!function) return ExpressionParser::call(name, operands);
@@ -191,8 +192,9 @@ class FormulaParser final : SignatureParser {
         return value;
     }
 
-    /// Writes a ^ b: as a product if b is whole, as a product of roots if 2 * b is whole. Else the rest beyond the whole
-    /// part of b is an exponential, so that the gradient of a ^ 1.7 has no division by a, which may be 0.
+    /// Writes a ^ b: as a product if b is whole, as a product of roots if 2 * b is whole. For any other b, the power is
+    /// split into a product for the whole part and an exponential for the rest, so that the gradient of a ^ 1.7 does
+    /// not divide by a, which may be 0.
     Expected<ValueId> raised(const Token& at, ValueId a, ValueId b) {
         const auto exponent = number_of(b);
         if (!exponent)
@@ -228,7 +230,7 @@ class FormulaParser final : SignatureParser {
         return *exponent < 0 ? apply_to("/", one, product) : Expected<ValueId>(product);
     }
 
-    /// Returns the product of `count` equal factors, from squares.
+    /// Returns the product of `count` equal factors, by repeated squaring.
     Expected<ValueId> product_of(Token at, ValueId factor, int count) {
         at.text = info(Op::mul).notation;
         ValueId product = no_value;
@@ -243,7 +245,7 @@ class FormulaParser final : SignatureParser {
         }
     }
 
-    /// Returns the value, if it is computed from numbers alone.
+    /// Returns the value's number if it is computed from numbers alone.
     std::optional<double> number_of(ValueId id) {
         for (auto next = static_cast<ValueId>(numbers_.size()); next <= id; ++next) {
             const Value& value = function_[next];
@@ -265,8 +267,8 @@ class FormulaParser final : SignatureParser {
 
     bool is_late(ValueId id) const { return late_.contains(id); }
 
-    /// Returns for each value whether it differs among the slices although it has no rows. A sum over the rows does not
-    /// count, because the axes of the output that reads it decide whether it is over the rows of a slice or over all.
+    /// Marks the values that have no rows but differ from slice to slice. A sum over the rows is not marked: the axes
+    /// of the output that reads it decide whether it runs over the rows of one slice or over all rows.
     PerValue<bool> find_per_slice() const {
         PerValue<bool> found(function_.values.size());
         for (ValueId id = 0; id < function_.size(); ++id) {
@@ -281,7 +283,7 @@ class FormulaParser final : SignatureParser {
         return found;
     }
 
-    /// A value that is known only after all rows may be used only in outputs without rows.
+    /// Checks that a value that is known only after all rows is used only in outputs without rows.
     Status check_late(const Token& notation, ValueId a, ValueId b) const {
         for (const auto& [late, other] : {std::pair(a, b), std::pair(b, a)}) {
             if (!is_late(late)) continue;
@@ -318,7 +320,7 @@ class FormulaParser final : SignatureParser {
 
     bool is_scalar(ValueId id) const { return id >= 0 && function_[id].shape == Shape::scalar; }
 
-    /// Returns the value of an operation that lacks an operand.
+    /// Returns what is left of an operation when an operand is missing.
     Expected<ValueId> without(const Token& notation, ValueId a, ValueId b) {
         const ValueId other = a == missing ? b : a;
         if (other == no_value || other == missing || is_scalar(other)) return missing;
@@ -331,7 +333,7 @@ class FormulaParser final : SignatureParser {
 
     const NumberOf* number_ = nullptr;
     std::set<ValueId> late_;                      ///< values that are known after all rows
-    std::vector<std::optional<double>> numbers_;  ///< by value: what is computed from numbers alone
+    std::vector<std::optional<double>> numbers_;  ///< by value: its number, if it is computed from numbers alone
 };
 
 }  // namespace

@@ -6,9 +6,9 @@
 //         y    = x * rstd * gamma * silu(z)
 //     }
 //
-// Statements end where the line ends, or at a semicolon. A tensor with a ? may be missing: then a product leaves its
-// factor out, a sum its addend, and a value that is computed only from it and numbers is missing as well. A word that
-// names no tensor and no value is a number that the user of the formula gives.
+// A statement ends at the end of the line or at a semicolon. A tensor with a ? may be missing: then a product leaves
+// out the factor, a sum leaves out the addend, and a value that is computed only from missing tensors and numbers is
+// missing as well. A word that names no tensor and no value is a number that the user of the formula gives.
 #pragma once
 
 #include "ir/ir.h"
@@ -26,9 +26,9 @@ using NumberOf = std::function<std::optional<double>(std::string_view)>;
 /// The values of a formula by name.
 using Named = std::map<std::string, ValueId, std::less<>>;
 
-/// Returns the formula's function. The header declares the tensors that are not missing and the columns, and `number`
-/// gives the numbers. Inputs that only the header declares are values of the function too. `values` gets the inputs and
-/// every named value. Fails with a position.
+/// Returns the formula's function. The header declares the columns and the tensors that are not missing, and `number`
+/// gives the numbers. Inputs that only the header declares become values of the function too. `values` gets the inputs
+/// and every named value. Errors give a position.
 Expected<Function> read_formula(std::string_view text, Function header, const NumberOf& number, Named& values);
 
 }  // namespace normjit::ir

@@ -53,7 +53,7 @@ PerValue<int> Function::use_counts() const {
 
 namespace {
 
-/// Returns the value of which this one differs by its sign at most.
+/// Returns the value from which this one differs at most in its sign.
 ValueId without_sign(const Function& function, ValueId id) {
     const auto is_sign = [&](ValueId factor) {
         return function[factor].op == Op::constant && std::fabs(function[factor].constant) == 1;

@@ -54,7 +54,7 @@ constexpr bool is_partial(Shape shape) { return join(shape, Shape::groups) == sh
 using ValueId = int32_t;
 inline constexpr ValueId no_value = -1;
 
-/// One T per value of a function, indexed by ValueId.
+/// A vector with one T for each value of a function, indexed by ValueId.
 template <class T>
 class PerValue {
   public:
@@ -68,9 +68,9 @@ class PerValue {
 
 /// Where a value stands in the text that it was read from.
 struct Place {
-    int line = 0;  ///< 0: the value comes from no text
+    int line = 0;  ///< 0 if the value comes from no text
     int column = 0;
-    /// Places do not make values differ.
+    /// All places are equal, so that the place of a value does not matter when values are compared.
     bool operator==(const Place&) const { return true; }
 };
 /// Returns "line 3, column 14: ", or nothing for a value that comes from no text.
@@ -80,9 +80,9 @@ struct Value {
     Op op = Op::constant;
     Shape shape = Shape::scalar;
     std::array<ValueId, 2> operands = {no_value, no_value};
-    Tensor tensor = Tensor::x;  ///< an input's
-    double constant = 0;        ///< a constant's
-    std::string name = {};      ///< empty: printed inside its user
+    Tensor tensor = Tensor::x;  ///< the tensor, if this is an input
+    double constant = 0;        ///< the number, if this is a constant
+    std::string name = {};      ///< empty: the value is printed inside its user
     int sweep = -1;             ///< set by assign_sweeps: the pass over the data in which the value is first known
     Place place = {};
 
@@ -98,18 +98,18 @@ struct Value {
 struct Operand {
     std::string name;
     Shape shape = Shape::matrix;
-    bool is_output = false;      ///< read only to add to what it holds
-    std::optional<DType> dtype;  ///< in memory; none: the output is not requested
+    bool is_output = false;      ///< an output is read only to add to its old contents
+    std::optional<DType> dtype;  ///< the element type in memory; none if the output is not requested
     int64_t group = 1;           ///< columns of an output [M,N/G] that share an element
     bool operator==(const Operand&) const = default;
 };
 
-/// Returns the text of its shape, and "[M,N/128]" for an output with an element for each group of columns.
+/// Returns the operand's shape as text, "[M,N/128]" for an output that has one element for each group of columns.
 std::string shape_text(const Operand& operand);
 
 using Operands = PerTensor<std::optional<Operand>>;
-/// Returns a number for a tensor with this name: the one in tensors.def if it is free, else another; none if all are
-/// taken.
+/// Returns a number for a tensor with this name: the one in tensors.def if that is free, else another free one, or
+/// none.
 std::optional<Tensor> free_number(const Operands& operands, std::string_view name);
 
 struct Output {
@@ -137,7 +137,8 @@ struct Function {
     bool operator==(const Function&) const = default;
 };
 
-/// Marks everything that the marked values are computed from. The operands of a value count if reads_on(id) is true.
+/// Marks everything that the marked values are computed from. Follows the operands of a value only if reads_on(id) is
+/// true.
 template <class ReadsOn>
 void mark_needed(const Function& function, PerValue<bool>& needed, const ReadsOn& reads_on) {
     for (ValueId id = function.size() - 1; id >= 0; --id) {
@@ -148,12 +149,12 @@ void mark_needed(const Function& function, PerValue<bool>& needed, const ReadsOn
     }
 }
 
-/// Marks the values that must have the same bits in every sweep: those that are compared with the largest of their row,
-/// or no element would equal it, with the values that those are computed from; and those of which the largest is taken,
-/// or the difference from it could have the wrong sign.
+/// Marks the values that must have the same bits in every sweep. These are values that are compared with the largest of
+/// their row, and what they are computed from: otherwise no element might equal the largest. They are also values whose
+/// largest is taken: otherwise the difference from it might have the wrong sign.
 PerValue<bool> rounded_alike(const Function& function);
 
-/// True if a value is the result of this op.
+/// True if the function contains this op.
 bool has_op(const Function& function, Op op);
 
 /// Drops every value that no output needs. The others keep their order.
@@ -162,13 +163,14 @@ void drop_unused(Function& function);
 /// Prints the formula, one named value per line. parse() reads it back.
 std::string print(const Function& function);
 
-/// Returns the line that print() gives a value, "c1 = row_mean(g * xhat)"; nothing if the value is inside its user.
+/// Returns the line that print() writes for a value, "c1 = row_mean(g * xhat)"; nothing if the value is inside its
+/// user.
 std::optional<std::string> statement(const Function& function, ValueId id);
 
-/// Returns the name that print() gives a value, its own or a generated one; empty if the value is inside its user.
+/// Returns the name that print() writes for a value, its own or a generated one; empty if the value is inside its user.
 std::string name(const Function& function, ValueId id);
 
-/// Parses a formula. Tensors get the number that `operands` has for their name, others a free number. Errors give a
+/// Parses a formula. A tensor gets the number that `operands` has for its name, else a free number. Errors give a
 /// position: "line 3, column 14: unknown value 'xhta'".
 Expected<Function> parse(std::string_view text, const Operands& operands = {});
 

@@ -22,11 +22,11 @@ struct Token {
 class Lexer {
   public:
     explicit Lexer(std::string_view text) : text_(text) { next(); }
-    /// For a text without line ends: all its tokens report the place of `user`, a token of another text.
+    /// Reads a text without line ends, all of whose tokens report the place of `user`, a token of another text.
     Lexer(std::string_view text, const Token& user) : text_(text), line_(user.line), column_(user.column) { next(); }
 
     const Token& peek() const { return token_; }
-    /// Returns where the token that peek() shows begins in the text.
+    /// Returns the offset in the text at which the next token begins.
     size_t offset() const { return static_cast<size_t>(token_.text.data() - text_.data()); }
 
     Token next() {
@@ -49,7 +49,7 @@ class Lexer {
             double ignored = 0;
             at_ = static_cast<size_t>(std::from_chars(text_.data() + begin, text_.data() + text_.size(), ignored).ptr -
                                       text_.data());
-            skip_letters();  // so that 0x10, which is no number, is one token
+            skip_letters();  // makes 0x10, which is not a number, one token
         } else {
             token_.kind = Token::Kind::symbol;
             while (at_ < text_.size() && is_continuation(text_[at_])) ++at_;
@@ -67,8 +67,8 @@ class Lexer {
         while (at_ < text_.size() && (is_letter(text_[at_]) || is_digit(text_[at_]))) ++at_;
     }
 
-    /// Skips blanks, and comments, which reach from a # to the end of the line. Inside parentheses the ends of lines are
-    /// blanks.
+    /// Skips blanks and comments, which go from a # to the end of the line. Inside parentheses, line ends are blanks
+    /// too.
     void skip_blanks() {
         for (;; ++at_) {
             if (at_ < text_.size() && text_[at_] == '#') at_ = std::min(text_.find('\n', at_), text_.size());
@@ -85,7 +85,7 @@ class Lexer {
     size_t at_ = 0;
     size_t line_start_ = 0;
     int line_ = 1;
-    int column_ = 0;  ///< the column that all tokens get; 0: they get their own
+    int column_ = 0;  ///< the column that all tokens report; 0 if each reports its own
     int depth_ = 0;   ///< open parentheses
     Token token_;
 };

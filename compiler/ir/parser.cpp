@@ -9,7 +9,7 @@ namespace normjit::ir {
 
 namespace {
 
-/// The printer recurses through a chain of values.
+/// Limits the recursion of the printer, which follows chains of values.
 constexpr ValueId most_printed_values = 8192;
 
 class Parser final : ExpressionParser {
@@ -49,7 +49,7 @@ class Parser final : ExpressionParser {
         return end_of_line();
     }
 
-    /// Parses "[M,N]", "[M]", "[N]", "[]", or of an output "[M,N/128]".
+    /// Parses "[M,N]", "[M]", "[N]" or "[]", or for an output "[M,N/128]".
     Status shape(Operand& operand) {
         const Token at = lexer_.peek();
         NORMJIT_RETURN_IF_ERROR(expect('['));
@@ -75,7 +75,7 @@ class Parser final : ExpressionParser {
         NORMJIT_RETURN_IF_ERROR(shape(read));
         const auto known = function_.find(name.text);
         if (known) {
-            // An output that is added to was first listed as an input.
+            // An output that is added to has already been listed as an input.
             if (is_output) function_.operands[*known]->is_output = true;
             read.is_output = function_.operand(*known).is_output;
             const bool is_typed = function_.operand(*known).dtype.has_value();

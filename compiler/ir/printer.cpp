@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prints a function as its formula: one named value per line, and everything used once inside its user, unless that
-// would nest deeper than a parser accepts.
+// Prints a function as its formula: one named value per line. A value that is used once is printed inside its user,
+// unless that would nest deeper than the parser accepts.
 #include "ir/expression_parser.h"
 #include "ir/formula.h"
 
@@ -25,7 +25,7 @@ class Printer final : public Formula {
         : Formula(function), uses_(function.use_counts()), names_(function.values.size()) {
         std::set<std::string_view> given;
         for (ValueId id = 0; id < function.size(); ++id) given.insert(names_[id] = function[id].name);
-        PerValue<int> depths(function.values.size());  // how many operations are printed inside one another
+        PerValue<int> depths(function.values.size());  // how many operations are nested in the value's text
         for (ValueId id = 0; id < function.size(); ++id) {
             if (!is_leaf(id)) depths[id] = 1 + deepest_operand(id, depths);
             if (!names_[id].empty() || (!needs_statement(id) && depths[id] < deepest_nesting)) continue;

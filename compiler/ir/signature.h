@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tensors that the first line of a formula declares, and the numbers that its body leaves to the user.
+// The tensors that the first line of a formula declares, and the numbers that its body expects from the user.
 #pragma once
 
 #include "normjit/status.h"
@@ -18,17 +18,17 @@ struct Signature {
         Axes axes;
         bool is_output = false;
         bool is_optional = false;
-        std::string run = {};  ///< what divides the columns: "R" of [N/R], "128" of [M,N/128]; empty for [N]
+        std::string run = {};  ///< the divisor of the columns: "R" of [N/R], "128" of [M,N/128]; empty for [N]
     };
     std::string name;
     std::vector<Tensor> tensors;       ///< inputs, then outputs
-    std::vector<std::string> numbers;  ///< words of the body that the user gives
+    std::vector<std::string> numbers;  ///< words of the body for which the user gives numbers
     std::string line;                  ///< the whole formula in one line, without needless blanks
     size_t bytes = 0;                  ///< the length of the text, up to the closing brace
 };
 
-/// Reads the formula that the text begins with. Fails with a position if its first line is wrong, or a name is one of
-/// `reserved`.
+/// Reads the formula at the beginning of the text. Fails with a position if its first line is wrong, or if a name is
+/// one of `reserved`.
 Expected<Signature> read_signature(std::string_view text, const std::vector<std::string_view>& reserved);
 
 }  // namespace normjit::ir

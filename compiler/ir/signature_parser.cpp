@@ -15,8 +15,8 @@ namespace {
 constexpr size_t most_text = 64 << 10;
 constexpr size_t longest_name = 40;
 
-/// Far more than formulas that people write have. Their gradients, with functions expanded to arithmetic, have several
-/// times as many values.
+/// Far more values than any formula that people write. Its gradient, with functions expanded to arithmetic, has several
+/// times as many.
 constexpr ValueId most_values = 1024;
 
 struct NamedAxes {
@@ -141,7 +141,7 @@ Status SignatureParser::axes_of(Signature::Tensor& tensor) {
     return error_at(at, fmt::format("{} is none of the axes {}", text::shown(found), text::join(allowed)));
 }
 
-/// Parses the R of [N/R] or [M,N/R], or a number.
+/// Parses R in [N/R] or [M,N/R], or a number in its place.
 Expected<std::string> SignatureParser::run_of_columns() {
     const Token run = lexer_.next();
     if (run.kind == Token::Kind::number && run.text.find_first_not_of("0123456789") == run.text.npos &&
@@ -153,7 +153,7 @@ Expected<std::string> SignatureParser::run_of_columns() {
     return std::string(run.text);
 }
 
-/// Gives each slice its own rows if no tensor says slices. If one does, inputs [M,N] are the same for all slices.
+/// Gives each slice its own rows if no tensor mentions slices. If one does, all slices share the inputs [M,N].
 Status SignatureParser::decide_slices() {
     auto& all = signature_.tensors;
     const bool has_slices = std::ranges::any_of(all, [](const Signature::Tensor& tensor) { return tensor.axes.slice; });
@@ -188,7 +188,7 @@ Status SignatureParser::open_body() {
     return {};
 }
 
-/// Finds the numbers that the user gives, and writes the formula on one line.
+/// Finds the numbers that the user must give, and writes the formula on one line.
 Status SignatureParser::scan_body() {
     std::set<std::string_view> known;
     std::set<std::string_view> outputs;
@@ -198,7 +198,7 @@ Status SignatureParser::scan_body() {
     line = header_line(signature_);
     NORMJIT_RETURN_IF_ERROR(open_body());
     line += " { ";
-    Token defined;  // by the statement
+    Token defined;  // the value that the statement defines
     for (bool begins = true; !at_end();) {
         const Token token = lexer_.next();
         if (token.kind == Token::Kind::newline || token.text == ";") {
@@ -230,7 +230,8 @@ Status SignatureParser::scan_body() {
     return {};
 }
 
-/// Makes a value known after its statement. A word that was read before would be a number.
+/// Marks a value as known after its statement. Fails if the name was read before, because it was then taken for a
+/// number.
 Status SignatureParser::end_statement(const Token& name, std::set<std::string_view>& known) const {
     if (std::ranges::find(signature_.numbers, name.text) != signature_.numbers.end())
         return error_at(name, fmt::format("'{}' is read before it has a value", name.text));
@@ -242,7 +243,7 @@ bool SignatureParser::is_run(std::string_view word) const {
     return std::ranges::find(signature_.tensors, word, &Signature::Tensor::run) != signature_.tensors.end();
 }
 
-/// Adds the names of run lengths, R in [N/R], to the numbers that the user gives.
+/// Adds the names of run lengths, such as R in [N/R], to the numbers that the user gives.
 Status SignatureParser::count_runs(std::set<std::string_view>& known) {
     for (size_t i = 0; i < declared_.size(); ++i) {
         const std::string& run = signature_.tensors[i].run;

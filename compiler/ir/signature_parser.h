@@ -12,14 +12,14 @@
 
 namespace normjit::ir {
 
-/// The number of columns, in a formula.
+/// The name of the number of columns in a formula.
 inline constexpr std::string_view all_columns = "N";
 
 class SignatureParser : protected ExpressionParser {
   public:
     explicit SignatureParser(std::string_view text);
 
-    /// Reads the first line, and looks through the body. No name may be one of `reserved`.
+    /// Reads the first line and scans the body. No name may be one of `reserved`.
     Expected<Signature> signature(const std::vector<std::string_view>& reserved);
 
   protected:
