@@ -36,7 +36,7 @@ ir::Function assign_sweeps(const ir::Function& function) {
         value.sweep = earliest_sweep(out, value);
         last = std::max(last, value.sweep);
     }
-    const int after = last + 1;  // for the final reduce, and for [N] arithmetic on its results
+    const int after = last + 1;  // the sweep of the final reduce and of [N] arithmetic on its results
     for (ir::Value& value : out.values) {
         if (ir::is_partial(value.shape)) value.sweep = last;
         const bool is_late = std::ranges::any_of(

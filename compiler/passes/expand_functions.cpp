@@ -25,25 +25,25 @@ namespace {
 using ir::Op;
 using ir::ValueId;
 
-/// The numbers that depend on the compute type.
+/// Constants that depend on the compute type.
 struct Numbers {
     double log2_e, ln2_high, ln2_low;
-    double rounding;                ///< added and subtracted, it rounds to an integer
-    double exp_least;               ///< exp of less is 0
-    double exp_most;                ///< exp of more is infinite
+    double rounding;                ///< adding and subtracting it rounds to an integer
+    double exp_least;               ///< exp of anything less is 0
+    double exp_most;                ///< exp of anything more is infinite
     double exp2_least;              ///< 2 to the power of this or less is 0
     double exp2_most;               ///< 2 to the power of this or more is infinite
-    double sigmoid_most;            ///< sigmoid of more is 1
-    double tanh_most;               ///< tanh of more is 1
-    double splitter;                ///< 2^s + 1: times x, it leaves the upper half of the digits of x
-    double erf_most;                ///< erf of more is 1
-    double log1p_small;             ///< 1 more than more, rounded, is as good as 1 more
-    double log1p_least;             ///< less than the least 1 + a that is not 0
-    double gelu_most;               ///< gelu of less than -gelu_most is 0
+    double sigmoid_most;            ///< sigmoid of anything more is 1
+    double tanh_most;               ///< tanh of anything more is 1
+    double splitter;                ///< 2^s + 1: multiplying x by it separates the upper half of the digits of x
+    double erf_most;                ///< erf of anything more is 1
+    double log1p_small;             ///< beyond it, 1 + a rounded is close enough to 1 + a
+    double log1p_least;             ///< less than the smallest 1 + a that is not 0
+    double gelu_most;               ///< gelu of anything less than -gelu_most is 0
     std::span<const double> exp;    ///< (exp(r) - 1 - r) / r^2 for |r| <= ln(2) / 2
-    std::span<const double> atanh;  ///< (2 * atanh(s) - 2 * s) / s^3 in s^2, for s <= 1/3
-    std::span<const double> erf;    ///< (erf(x) - x) / x in x^2, for x <= 1
-    std::span<const double> tail;   ///< tail(t) * (t + 4) in (t - 4) / (t + 4)
+    std::span<const double> atanh;  ///< (2 * atanh(s) - 2 * s) / s^3 as a polynomial in s^2, for s <= 1/3
+    std::span<const double> erf;    ///< (erf(x) - x) / x as a polynomial in x^2, for x <= 1
+    std::span<const double> tail;   ///< tail(t) * (t + 4) as a polynomial in (t - 4) / (t + 4)
 };
 
 constexpr std::array exp_f32 = {
@@ -124,7 +124,7 @@ constexpr Numbers numbers_f64 = {.log2_e = 1.4426950408889634,
                                  .erf = erf_f64,
                                  .tail = tail_f64};
 
-/// Appends arithmetic to a function, written as formulas.
+/// Appends arithmetic to a function; the code reads like formulas.
 class Expansion {
   public:
     explicit Expansion(ir::Function& function)
@@ -191,7 +191,7 @@ class Expansion {
 
     /// Returns the nearest integer.
     E rounded(E a) { return (a + numbers_.rounding) - numbers_.rounding; }
-    /// Returns a / ln 2 as the nearest integer.
+    /// Returns the integer nearest to a / ln 2.
     E halvings(E a) { return rounded(a * numbers_.log2_e); }
     /// Returns exp(r) - 1 for |r| <= ln(2) / 2.
     E expm1(E r) { return r * r * polynomial(r, numbers_.exp) + r; }
@@ -201,13 +201,13 @@ class Expansion {
     /// Returns exp(rest) * 2^k.
     E power_of(E rest, E k) { return apply(Op::ldexp, expm1(rest) + 1, k); }
 
-    /// Returns exp of a number in its range.
+    /// Returns exp(a) for an `a` in the range of exp.
     E exp(E a) {
         const E k = halvings(a);
         return power_of(rest_of(a, k), k);
     }
 
-    /// Returns 2^a of a number in its range. The difference from an integer has no error.
+    /// Returns 2^a for an `a` in the range of exp2. The difference from the integer is exact.
     E exp2(E a) {
         const E k = rounded(a);
         return power_of((a - k) * std::numbers::ln2, k);
@@ -222,8 +222,8 @@ class Expansion {
         return power / (power + 1 + expm1(rest));
     }
 
-    /// With m = exp(2 * |a|) - 1, which loses no digit near 0, the tangent is m / (m + 2). `lost` is what the rounding took
-    /// from the sum, and (1 - quotient) / 2 is 1 / (m + 2).
+    /// With m = exp(2 * |a|) - 1, which loses no digits near 0, the tangent is m / (m + 2). `lost` is what rounding
+    /// took from the sum, and (1 - quotient) / 2 is 1 / (m + 2).
     E tanh(E a) {
         const E half = apply(Op::min, apply(Op::abs, a), number(numbers_.tanh_most));
         const E x = half + half;
@@ -240,28 +240,29 @@ class Expansion {
         return k * numbers_.ln2_high + (k * numbers_.ln2_low + log_of_sum(apply(Op::mantissa, a) - 1));
     }
 
-    /// Returns log(1 + f) = 2 * atanh(f / (2 + f)) for f from -1/4 to 1, here f - (f^2 / 2 - ...), in which f has no error.
+    /// Returns log(1 + f) = 2 * atanh(f / (2 + f)) for f from -1/4 to 1, as f - (f^2 / 2 - ...), because f has no
+    /// error.
     E log_of_sum(E f) {
         const E s = f / (f + 2);
         const E square = s * s, half = f * f * 0.5;
         return f - (half - s * (square * polynomial(square, numbers_.atanh) + half));
     }
 
-    /// Adds to log(u), where u is 1 + a rounded, what the rounding took: log(1 + (1 + a - u) / u). It is (1 + a - u) / u, and
-    /// matters only for small a. The limits prevent infinity minus infinity, and 0 by 0.
+    /// Returns log(u), where u is 1 + a rounded, plus what the rounding took: log(1 + (1 + a - u) / u), which is about
+    /// (1 + a - u) / u and matters only for small a. The limits prevent infinity minus infinity, and 0 / 0.
     E log1p(E a) {
         const E small = apply(Op::min, a, number(numbers_.log1p_small)), u = small + 1;
         return log(a + 1) + (small - (u - 1)) / at_least(u, numbers_.log1p_least);
     }
 
-    /// Returns exp(t^2 / 2) * erfc(t / sqrt(2)) / 2 for t >= 0: the normal distribution's tail by its density.
+    /// Returns exp(t^2 / 2) * erfc(t / sqrt(2)) / 2 for t >= 0: the tail of the normal distribution over its density.
     E tail(E t) {
         const E inverse = number(1) / (t + 4);
         return polynomial((t - 4) * inverse, numbers_.tail) * inverse;
     }
 
-    /// A polynomial up to 1, and 1 - erfc beyond. The weight of the latter is 0 or 1: a difference from 1, times 2^60, is
-    /// more than 1.
+    /// Uses a polynomial up to 1, and 1 - erfc beyond. The weight of the latter is 0 or 1, because any difference from
+    /// 1, times 2^60, is more than 1.
     E erf(E a) {
         const E x = apply(Op::abs, a);
         const E small = apply(Op::min, x, number(1)), large = apply(Op::min, x, number(numbers_.erf_most));
@@ -271,8 +272,9 @@ class Expansion {
         return apply(Op::copysign, weight * beyond + (number(1) - weight) * inside, a);
     }
 
-    /// max(a, 0) - |a| * erfc(|a| / sqrt(2)) / 2, which loses no digits below 0. The square is taken of the upper half of
-    /// the digits, where it is exact, and the rest of it is small: exp multiplies an error by its argument.
+    /// Returns max(a, 0) - |a| * erfc(|a| / sqrt(2)) / 2, which loses no digits below 0. Only the upper half of the
+    /// digits is squared, which is exact, and the rest is small: exp multiplies the error of its argument by the
+    /// argument.
     E gelu(E a) {
         const E x = apply(Op::min, apply(Op::abs, a), number(numbers_.gelu_most));
         const E multiple = x * numbers_.splitter, upper = multiple - (multiple - x);
@@ -281,7 +283,7 @@ class Expansion {
         return at_least(a, 0) - x * (density * tail(x));
     }
 
-    /// The mantissa is from 3/4 to 3/2. If it is more than 1, the next power of two is above the number.
+    /// The mantissa lies between 3/4 and 3/2. If it exceeds 1, the next power of two is above the number.
     E round_e8m0(E a) {
         const E x = apply(Op::min, at_least(a, ir::least_e8m0), number(ir::largest_e8m0));
         const E is_more = at_least(apply(Op::compare, apply(Op::mantissa, x), number(1)), 0);

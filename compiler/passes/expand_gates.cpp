@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// silu(z) = z * sigmoid(z) and gelu_tanh(z) = z * sigmoid(z * (linear + cubic * z^2)), as their derivatives write it: one
-// sigmoid then serves both. The maximum prevents infinity times 0 where the result is 0.
+// Writes silu(z) = z * sigmoid(z) and gelu_tanh(z) = z * sigmoid(z * (linear + cubic * z^2)) as their derivatives do,
+// so that one sigmoid serves both. The maximum prevents infinity times 0 where the result is 0.
 #include "ir/arithmetic.h"
 #include "passes/passes.h"
 
@@ -11,7 +11,7 @@ namespace {
 using ir::Op;
 using ir::ValueId;
 
-/// Below this, the sigmoid is 0 in the compute type, as for -infinity.
+/// Below this, the sigmoid is 0 in the compute type, as it is for -infinity.
 double least_of(Op op, DType compute) {
     if (op == Op::gelu_tanh) return -22;
     return compute == DType::f64 ? -746 : -104;

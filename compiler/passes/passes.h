@@ -17,39 +17,39 @@ namespace normjit::passes {
 /// Folds constants, and drops + 0, - 0, * 1 and / 1.
 ir::Function fold_constants(const ir::Function& function);
 
-/// Makes matrix outputs that are inputs copies of them. A CPU stores a value as soon as it has it; after the copies it has
-/// read all inputs, some of which may be the memory of an output.
+/// Makes a matrix output that is itself an input a copy of it. A CPU stores a value as soon as it has it; the copies make
+/// it read all inputs first, some of which may lie in the memory of an output.
 ir::Function copy_inputs(const ir::Function& function);
 
-/// Rewrites the function so that neighbour() is only applied to inputs: the neighbour of an element-wise operation's
-/// result is the operation on neighbours. GPUs need this, because a thread has an input's vector but computes its
-/// elements one by one. CPUs exchange the lanes of a register instead.
+/// Rewrites the function so that neighbour() is only applied to inputs: the neighbour of the result of an element-wise
+/// operation is the operation on the neighbours. GPUs need this, because a thread has a whole vector of an input but
+/// computes its elements one by one. CPUs exchange the lanes of a register instead.
 ir::Function take_neighbours_of_inputs(const ir::Function& function);
 
 /// Moves [M] factors out of row means and, in products of the last sweep, to where they cost the fewest operations per
-/// element. Only for CPUs, where arithmetic can be the limit; on GPUs, memory is.
+/// element. Only CPUs need this, where arithmetic can be the limit; on GPUs, memory is.
 ir::Function regroup_row_factors(const ir::Function& function);
 
 /// Writes silu and gelu_tanh as products with a sigmoid, which their derivatives then share.
 ir::Function expand_gates(const ir::Function& function);
 
-/// Writes exp, sigmoid and the other functions as arithmetic: additions, products, powers of two and polynomials. Only
-/// for CPUs, whose back ends then need to know no function and compute the same bits; GPUs have their own functions.
+/// Writes exp, sigmoid and the other functions as arithmetic: additions, products, powers of two and polynomials. CPU
+/// back ends then need to know no function, and all compute the same bits; GPUs have their own functions.
 ir::Function expand_functions(const ir::Function& function);
 
-/// Keeps one value of those that are computed in the same way.
+/// Keeps one of several values that are computed in the same way.
 ir::Function merge_common(const ir::Function& function);
 
-/// Drops the outputs that are not requested (those without an element type) and all unused values.
+/// Drops all unused values, and the outputs that are not requested: they have no element type.
 ir::Function remove_dead(const ir::Function& function);
 
-/// Splits reductions over the rows in two. col_sum(v) becomes final_reduce(partial_accumulate(v)): the row groups'
-/// partials, then their sum; max_abs(v) becomes final_reduce(partial_max_abs(v)).
+/// Splits reductions over the rows in two. col_sum(v) becomes final_reduce(partial_accumulate(v)): a partial for each
+/// row group, then the sum of the partials; max_abs(v) becomes final_reduce(partial_max_abs(v)).
 ir::Function split_reductions(const ir::Function& function);
 
 /// Assigns every value to the sweep that first computes it. A sweep is one pass over a row's data; a value that needs a
 /// row_mean belongs to a later sweep than the row_mean. [M,N] arithmetic belongs to the first sweep that uses it,
-/// partials to the last sweep, final_reduce after it.
+/// partials belong to the last sweep, and final_reduce comes after it.
 ir::Function assign_sweeps(const ir::Function& function);
 
 struct Pass {
@@ -61,12 +61,12 @@ struct Pass {
 /// Returns the passes in the order in which they run.
 std::span<const Pass> pipeline();
 
-/// Runs the passes for the target, and verifies before the first and after each. Stops after the pass named `last`; if
-/// `last` is empty, runs all.
+/// Runs the passes for the target, and verifies the function before the first pass and after each. Stops after the pass
+/// named `last`; if `last` is empty, runs all.
 Expected<ir::Function> run_pipeline(ir::Function function, const Target& target, std::string_view last = {});
 
-/// Copies a function value by value. `emit` receives each value, with its operands already renumbered, and the copy so
-/// far, and returns the value that replaces it. If two values have the same name, the second loses its name.
+/// Copies a function value by value. `emit` receives the copy so far and each value, whose operands are already
+/// renumbered, and returns the value that replaces it. If two values have the same name, the second loses it.
 template <class Emit>
 ir::Function rewrite(const ir::Function& function, Emit emit) {
     ir::Function copy{

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reduces layernorm from 13 operations an element, an FMA counted as one, to 10:
+// Reduces layernorm from 13 operations per element to 10, where an FMA counts as one:
 //
 //     xhat   = (x - mean) * rstd                d      = x - mean
 //     g      = dy * gamma                       g      = dy * gamma
@@ -8,11 +8,12 @@
 //     dx     = rstd * (g - (xhat * c1 + c2))    dx     = (dy * rstd) * gamma - (d * (rstd * (rstd * c1)) + rstd * c2)
 //     dgamma = col_sum(dy * xhat)               dgamma = col_sum((dy * rstd) * d)
 //
-// A sum that has other users, or already a row's factor, takes no factor into its terms: that would cost more than it
-// saves, and for a residual stream, h = x * rowscale + residual, h - mean would break into terms that cancel. x - mean
-// is still computed first. rstd * 0 is for an infinite rstd: the row's dx must then be NaN, and g * d alone is finite.
-// Products may leave the range of the compute type where they did not before: for f32, if the standard deviation is
-// outside of 1e-17 to 1e17. eps prevents the lower end; f16 and trained networks do not reach the upper one.
+// A sum that has other users, or already contains a row factor, takes no factor into its terms: that would cost more
+// than it saves. For a residual stream, h = x * rowscale + residual, it would also split h - mean into terms that
+// cancel; x - mean is still computed first. rstd * 0 serves an infinite rstd: the row's dx must then be NaN, but g * d
+// alone is finite. Products may leave the range of the compute type where they did not before: for f32, if the standard
+// deviation lies outside 1e-17 to 1e17. eps prevents the lower end; f16 and trained networks do not reach the upper
+// one.
 #include "passes/passes.h"
 
 #include <array>
@@ -46,14 +47,14 @@ class Regrouping {
         return binary(Op::add, scaled, multiply(product->factor, zero));
     }
 
-    /// Rewrites a * (d * r), summed over rows, to (a * r) * d.
+    /// Rewrites a * (d * r), which is summed over the rows, to (a * r) * d.
     std::optional<ValueId> column_term(ValueId term) {
         const auto product = split_row_factor(term);
         if (!product) return std::nullopt;
         return multiply(scale_rows(product->a, product->factor), product->d);
     }
 
-    /// Rewrites r * (sum of products) to the sum of the products with r in each.
+    /// Distributes r over a sum of products: r * (a + b) becomes r * a + r * b.
     std::optional<ValueId> scaled_sum(const ir::Value& value) {
         if (value.op != Op::mul || value.shape != Shape::matrix) return std::nullopt;
         const auto [a, b] = value.operands;
@@ -72,7 +73,7 @@ class Regrouping {
     bool is_matrix(ValueId id) const { return at(id).shape == Shape::matrix; }
     bool is_sum(ValueId id) const { return at(id).op == Op::add || at(id).op == Op::sub; }
 
-    /// Returns the operand of a matrix product that has this shape; no_value without one.
+    /// Returns the operand of a matrix product that has this shape; no_value if there is none.
     ValueId factor_of(ValueId id, Shape shape) const {
         if (at(id).op != Op::mul || !is_matrix(id)) return no_value;
         for (const ValueId operand : at(id).operands) {
@@ -86,7 +87,7 @@ class Regrouping {
         return a == factor ? b : a;
     }
 
-    /// Splits a * (d * factor), all matrices except the factor.
+    /// Splits a * (d * factor), where `a` and `d` are matrices.
     std::optional<Product> split_row_factor(ValueId id) const {
         if (at(id).op != Op::mul) return std::nullopt;
         for (const ValueId scaled : at(id).operands) {
@@ -97,7 +98,8 @@ class Regrouping {
         return std::nullopt;
     }
 
-    /// True if a term takes a row factor without a multiplication per element. x - mean stays whole: it has no product.
+    /// True if a term can absorb a row factor without a multiplication per element. x - mean has no product, so it
+    /// cannot.
     bool has_row_product(ValueId id) const {
         if (is_sum(id)) return has_row_product(at(id).operands[0]) || has_row_product(at(id).operands[1]);
         return factor_of(id, Shape::rows) != no_value;
@@ -119,7 +121,7 @@ class Regrouping {
         return scale_rows(id, factor);
     }
 
-    /// Returns a matrix times a row value, computed once for all its users, with a descriptive name: dy_rstd.
+    /// Returns a matrix times a row value, computed once for all users and named after both: dy_rstd.
     ValueId scale_rows(ValueId matrix, ValueId factor) {
         for (ValueId id = 0; id < function_.size(); ++id) {
             if (at(id).op == Op::mul && at(id).operands == std::array{matrix, factor}) return id;
@@ -143,7 +145,7 @@ class Regrouping {
 }  // namespace
 
 ir::Function regroup_row_factors(const ir::Function& function) {
-    if (function.cols == 1) return function;  // dx of layernorm is exactly 0 with one column
+    if (function.cols == 1) return function;  // keeps the dx of layernorm exactly 0 with one column
     const ir::PerValue<int> uses = function.use_counts();
     std::set<ValueId> scaled;
     return rewrite(function, [&](ir::Function& copy, ir::ValueId id, ir::Value value) {

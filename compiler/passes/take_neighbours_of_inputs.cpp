@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//     y = q * neighbour(x * gamma)       y = q * (neighbour(x) * neighbour(gamma))
+// Rewrites y = q * neighbour(x * gamma) to y = q * (neighbour(x) * neighbour(gamma)).
 #include "passes/passes.h"
 
 #include <map>
@@ -16,7 +16,7 @@ class Neighbours {
   public:
     ValueId of(ir::Function& function, ValueId id) {
         const ir::Value value = function[id];
-        if (!ir::has_columns(value.shape)) return id;  // is its own neighbour
+        if (!ir::has_columns(value.shape)) return id;  // the value is its own neighbour
         if (value.op == Op::neighbour) return value.operands[0];
         if (const auto found = known_.find(id); found != known_.end()) return found->second;
         ir::Value other{.op = value.op, .shape = value.shape};

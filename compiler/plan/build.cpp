@@ -19,7 +19,8 @@ namespace {
 using ir::Op;
 using ir::Shape;
 
-/// Returns the partial arrays in the order of a row group's memory: those of [N] sums, then those of scalars.
+/// Returns the partial arrays in the order in which a row group's memory holds them: those of [N] sums, then of
+/// scalars.
 std::vector<ValueId> find_partials(const ir::Function& function) {
     std::vector<ValueId> partials;
     for (const Shape shape : {Shape::partial, Shape::groups}) {
@@ -32,7 +33,7 @@ std::vector<ValueId> find_partials(const ir::Function& function) {
 
 class SweepBuilder {
   public:
-    /// `kept`: the elements that are already known when the sweep begins.
+    /// `kept` lists the elements that are already known when the sweep begins.
     SweepBuilder(const ir::Function& function, int column_sweep, const std::vector<ValueId>& kept)
         : function_(function), column_sweep_(column_sweep), kept_(kept) {}
 
@@ -77,7 +78,7 @@ class SweepBuilder {
     const std::vector<ValueId>& kept_;
 };
 
-/// Visits the row-shaped operands of a value.
+/// Visits the operands of a value that have shape [M].
 template <class Visit>
 void for_each_row_operand(const ir::Function& function, ValueId id, Visit visit) {
     for (const ValueId operand : function[id].operands) {
@@ -85,8 +86,8 @@ void for_each_row_operand(const ir::Function& function, ValueId id, Visit visit)
     }
 }
 
-/// Returns the row values that must be kept. A value is kept if elements use it, or row arithmetic before a sweep later
-/// than the next one. A GPU stores [M] outputs last, so it keeps those, too.
+/// Returns the [M] values that must be kept: those that elements use, and those that row arithmetic uses two or more
+/// sweeps later. A GPU stores [M] outputs last, so it keeps those as well.
 std::vector<ValueId> find_row_slots(const ir::Function& function, const std::vector<Sweep>& sweeps, bool stores_last) {
     ir::PerValue<bool> kept(function.values.size());
     for (const ir::Output& output : function.outputs)
@@ -154,7 +155,7 @@ Status check_operands(const ir::Function& function, const OperandList& operands)
         if (value.op != Op::input) continue;
         const bool is_output = function.operand(value.tensor).is_output;
         NORMJIT_RETURN_IF_ERROR(check(value.tensor, is_output ? Direction::output : Direction::input));
-        if (is_output) --found;  // counted where it is written
+        if (is_output) --found;  // it is counted where it is written
     }
     for (const ir::Output& output : function.outputs) NORMJIT_RETURN_IF_ERROR(check(output.tensor, Direction::output));
     return found == operands.size() ? Status() : invalid_argument("plan: the formula leaves operands of the spec out");

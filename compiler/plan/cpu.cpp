@@ -16,7 +16,8 @@ namespace {
 using ir::Op;
 using ir::Shape;
 
-/// The columns of one task of the final reduce: 4 KiB of each partial are enough work; N = 65536 still gives 64 tasks.
+/// The columns of one task of the final reduce: 4 KiB of each partial are enough work, and N = 65536 still gives 64
+/// tasks.
 constexpr int64_t final_task_cols = 1024;
 
 /// Returns the [N] values that elements of any sweep read.
@@ -48,9 +49,9 @@ bool is_slow(Op op) {
     }
 }
 
-/// Chooses the elements of the sweep before the last one that are kept, so that the last sweep does not compute them
-/// again: the slow ones if there are any, else converted inputs and values computed from them. Products, and values
-/// computed from a product, are not kept unless they are slow, because a product is not rounded as part of an FMA.
+/// Chooses the elements of the sweep before the last that are kept, so that the last sweep need not compute them again:
+/// the slow ones if there are any, else converted inputs and values computed from them. Products, and values computed
+/// from a product, are kept only if they are slow: a product inside an FMA is not rounded, but a kept one would be.
 class CachedElements {
   public:
     CachedElements(const ir::Function& function, const Sweep& before, const Sweep& last)
@@ -75,7 +76,7 @@ class CachedElements {
     }
 
   private:
-    /// True if a value is computed from matrices, all of them among these.
+    /// True if a value is computed from matrices, all of which are in `among`.
     bool are_operands(ValueId id, const ir::PerValue<bool>& among) const {
         bool has_one = false, has_other = false;
         for (const ValueId operand : function_[id].operands) {
@@ -85,7 +86,7 @@ class CachedElements {
         return has_one && !has_other;
     }
 
-    /// Returns the values of these that something else is computed from, or that are stored or summed.
+    /// Returns the values in `among` that are stored or summed, or that values outside `among` are computed from.
     std::vector<ValueId> read(const ir::PerValue<bool>& among) const {
         ir::PerValue<bool> needed(function_.values.size());
         for (const ValueId id : last_.partials) needed[function_[id].operands[0]] = true;
@@ -104,7 +105,7 @@ class CachedElements {
     ir::PerValue<bool> is_slow_, is_keepable_;
 };
 
-/// Returns a number of columns that is a multiple of all back ends' steps and strips.
+/// Returns a number of columns that is a multiple of the steps and strips of all back ends.
 int64_t part_unit(const CpuSchedule& cpu, int64_t partial_unit) {
     return partial_unit * std::lcm(int64_t{cpu.strip}, int64_t{cpu.unroll});
 }
@@ -125,9 +126,9 @@ void split_columns(const Plan& plan, const CpuSchedule& cpu, Geometry& geometry)
     geometry.cpu.sums_bytes = means * geometry.cpu.column_ranges * geometry.cpu.part_sums_bytes(element);
 }
 
-/// Decides in which array the final reduce leaves each output's column sums or largest magnitudes. Column sums to be
-/// added up over runs get arrays after the `used` ones; a scalar uses the array of its partials. Returns the number of
-/// arrays.
+/// Decides in which array the final reduce leaves the column sums or largest magnitudes of each output. Column sums
+/// that are added up over runs of columns get arrays after the `used` ones; a scalar uses the array of its partials.
+/// Returns the number of arrays.
 int64_t place_results(const Plan& plan, int64_t used, CpuGeometry& cpu) {
     const auto reductions = plan.operands.reductions();
     for (size_t i = 0; i < reductions.size(); ++i) {

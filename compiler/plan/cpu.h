@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CPU part of a Plan: the values kept between sweeps, what is prefetched, the sizes of a launch.
+// The CPU part of a Plan: which values are kept between sweeps, what is prefetched, and the sizes of a launch.
 #pragma once
 
 #include "plan/plan.h"
@@ -10,13 +10,13 @@ namespace normjit::plan {
 CpuPlan make_cpu(const Plan& plan);
 
 /// Distributes the prefetches of the input matrices over the sweeps, so that memory is busy in all of them. The last
-/// sweep reads from L1, so it moves least between L2 and L1.
+/// sweep reads from L1, so it moves the least data between L2 and L1.
 void share_out_prefetches(Plan& plan);
 
-/// If some sums cover one slice and others all slices, refuses more of them than a launch can tell apart.
+/// If some sums cover one slice and others all slices, refuses more of them than a launch can distinguish.
 Status check_sums_of_slices(const Plan& plan);
 
-/// Returns how a launch is divided, and what the workspace holds.
+/// Returns how a launch is divided and what the workspace holds.
 Geometry cpu_geometry(const Plan& plan);
 
 }  // namespace normjit::plan

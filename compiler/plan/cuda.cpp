@@ -19,11 +19,11 @@ using ir::Shape;
 
 constexpr int64_t threads_of_sm = 2048;
 
-/// Returns the schedule that loads single elements into registers, up to `elements` of a row in a thread, or pairs for
-/// formulas with neighbour(); none for rows that a cluster cannot hold.
+/// Returns the schedule whose threads load up to `elements` single elements of a row into registers (pairs in formulas
+/// with neighbour()); none if a cluster cannot hold the row.
 std::optional<CudaSchedule> unaligned_rows(const Spec& spec, const Target& target, int elements) {
     constexpr int usual_threads = 256, warp = 32;
-    const int most_threads = spec.compute() == DType::f64 ? 384 : 512;  // 168 and 128 registers for a thread
+    const int most_threads = spec.compute() == DType::f64 ? 384 : 512;  // leaves a thread 168 or 128 registers
     CudaSchedule s;
     s.vector_width = cuda_least_width(spec);
     const int most_cluster = largest_cluster(target);
@@ -36,8 +36,8 @@ std::optional<CudaSchedule> unaligned_rows(const Spec& spec, const Target& targe
     return s;
 }
 
-/// Returns the schedule for data that is aligned only to its elements: as many elements in a thread as its registers
-/// hold, up to 8, else the two-pass form.
+/// Returns the schedule for data that is aligned only to its elements: each thread holds up to 8 elements, as many as
+/// its registers allow; if none fit, the two-pass form.
 CudaSchedule unaligned_schedule(const Plan& plan, int row_sums, ElementWork work) {
     work.kept_elements = 0;
     const auto fits = [&](const CudaSchedule& s) {
@@ -144,7 +144,7 @@ std::vector<KeptElement> find_kept_elements(const Plan& plan) {
     return kept;
 }
 
-/// Returns the values that all columns of a group share and that elements or outputs read.
+/// Returns the values that are the same for all columns of a group and that elements or outputs read.
 std::vector<ir::ValueId> find_group_values(const ir::Function& function) {
     std::vector<ir::ValueId> found;
     if (ir::group_columns(function) == 0) return found;
@@ -162,7 +162,7 @@ std::vector<ir::ValueId> find_group_values(const ir::Function& function) {
     return found;
 }
 
-/// True if a thread has registers for its kept elements.
+/// True if a thread has enough registers for its kept elements.
 bool has_room_for_elements(const PlannedPath& planned) {
     constexpr int64_t addresses_and_functions = 24;
     const int64_t others = planned.data_registers + planned.work_registers + addresses_and_functions;
@@ -275,8 +275,8 @@ Geometry cuda_geometry(const Plan& plan) {
                       .group_bytes = plan.cuda().one_group ? 0 : partials * math,
                       .final_cols = plan.cuda().final.columns};
     geometry.cuda.final_outputs = static_cast<int64_t>(plan.operands.reductions().size());
-    // The most rounds in which the row groups take parts of slices. 100 slices on 264 row groups: 2 parts of each leave
-    // 64 groups idle in one round; 8 parts of each leave 12 of 1056 places idle in 4 rounds.
+    // The most rounds in which the row groups share the slices. With 100 slices on 264 row groups, 2 parts per slice
+    // leave 64 groups idle in one round; 8 parts leave 12 of 1056 places idle in 4 rounds.
     constexpr int64_t most_rounds = 4;
     if (plan.operands.has_sums_per_slice()) geometry.cuda.slice_parts = most_rounds * geometry.row_groups;
     const auto is_finished_apart = [](const ColumnSum& sum) { return sum.per_slice && sum.output < 0; };
@@ -299,7 +299,7 @@ int cuda_column_sweep(const Plan& plan, int sweeps) {
     ir::PerValue<bool> needed(function.values.size());
     for (ir::ValueId id = 0; id < function.size(); ++id) needed[id] = function[id].op == Op::partial_accumulate;
     ir::mark_needed(function, needed, [&](ir::ValueId id) { return function[id].shape != Shape::rows; });
-    int known = 0;  // the first sweep that knows everything that the column sums read
+    int known = 0;  // the first sweep that knows everything the column sums read
     for (ir::ValueId id = 0; id < function.size(); ++id) {
         const ir::Value& value = function[id];
         if (needed[id] && value.shape == Shape::rows) known = std::max(known, value.known_from());

@@ -10,7 +10,7 @@ namespace normjit::plan {
 
 namespace {
 
-constexpr int64_t registers_of_scheduler = 16384;  ///< each of the 4 schedulers of a multiprocessor has its own
+constexpr int64_t registers_of_scheduler = 16384;  ///< a multiprocessor has 4 schedulers, each with its own registers
 constexpr int64_t most_registers = 255;
 
 int64_t element_bytes(std::span<const Operand> operands) {
@@ -70,8 +70,8 @@ int64_t data_registers(const Spec& spec, const OperandList& operands, const Elem
     return words + (s.column_memory == CudaMemory::registers ? steps * columns : 0);
 }
 
-/// Returns the registers that ptxas may give to a thread so that this many blocks run on a multiprocessor. Example: two
-/// blocks of 288 threads are 18 warps, of which one scheduler has 5, so a thread gets 96 registers.
+/// Returns the registers that ptxas may give to a thread if this many blocks are to run on a multiprocessor. Example:
+/// two blocks of 288 threads are 18 warps, of which one scheduler has 5, so a thread gets 96 registers.
 int64_t register_limit(int64_t threads, int64_t blocks_per_sm) {
     const int64_t warps_of_scheduler = divide_up(divide_up(threads, 32) * blocks_per_sm, 4);
     return std::min(registers_of_scheduler / (32 * warps_of_scheduler) / 8 * 8, most_registers);

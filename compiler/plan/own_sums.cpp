@@ -10,8 +10,8 @@ namespace {
 using ir::Op;
 using ir::ValueId;
 
-/// Marks the values from which outputs without rows are computed, back to the partials: the outputs for each slice, or
-/// those for all slices.
+/// Marks the values that outputs without rows are computed from, back to the partials. `per_slice` chooses between the
+/// outputs with a row per slice and those that cover all slices.
 ir::PerValue<bool> values_of_sums(const ir::Function& function, const OperandList& operands, bool per_slice) {
     ir::PerValue<bool> needed(function.values.size());
     for (const Operand& operand : operands.reductions()) {

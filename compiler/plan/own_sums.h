@@ -7,7 +7,7 @@
 
 namespace normjit::plan {
 
-/// Copies sums that outputs for each slice and outputs for all slices both need, because a sum over the rows of one
+/// Copies the sums that both outputs per slice and outputs for all slices need, because a sum over the rows of one
 /// slice has other partials than the sum over all rows.
 ir::Function with_own_sums(ir::Function function, const OperandList& operands);
 

@@ -139,7 +139,7 @@ class Printer : Lines {
                                : fmt::format(" (rows, {} vectors a step)", cpu_->unroll);
     }
 
-    /// Returns the place from which later sweeps read a row.
+    /// Returns where later sweeps read a row from, as text.
     std::string source() const {
         if (cpu_ != nullptr) return " from cache";
         const auto& cuda = std::get<CudaSchedule>(plan_.schedule.device);
@@ -148,7 +148,7 @@ class Printer : Lines {
         return std::string(sources[static_cast<size_t>(cuda.row_memory)]);
     }
 
-    /// Prints the launches, and what a thread and a block hold.
+    /// Prints the launches of a path, and what a thread and a block hold.
     void path(const PlannedPath& planned) {
         line("path of vectors of {} elements: {} vectors a thread, {} of {} registers hold data",
              planned.path.vector_width, planned.steps, planned.data_registers, planned.register_limit);
