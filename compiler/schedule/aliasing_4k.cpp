@@ -9,7 +9,7 @@ namespace normjit::schedule {
 
 namespace {
 
-/// Also true for rows a few columns shorter or longer than whole pages, because strips of both rows then overlap.
+/// Also true if rows are a few columns shorter or longer than whole pages, because strips of both rows then overlap.
 bool fills_pages(const Operand& matrix, int64_t cols) {
     constexpr int64_t page_bytes = 4096, near_columns = 16;
     const int64_t near = near_columns * matrix.bytes(), beyond = (cols * matrix.bytes() + near) % page_bytes;

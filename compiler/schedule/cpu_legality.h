@@ -8,13 +8,15 @@
 
 namespace normjit::schedule {
 
-/// Asks the back end about schedules that differ in a few fields. Makes a new plan only for fields that require one.
+/// Asks the back end about schedules that differ in a few fields. Makes a new plan only if a changed field requires
+/// one.
 class Legality {
   public:
     Legality(const Spec& spec, const Target& target) : spec_(spec), target_(target) {}
 
     bool allows(const CpuSchedule& cpu);
-    /// True if a schedule with cache_elements=1 keeps results of divisions, roots and functions, at least of one row.
+    /// True if a schedule with cache_elements=1 would keep results of divisions, roots and functions of at least one
+    /// row.
     bool caches_slow_elements(CpuSchedule cpu);
 
   private:

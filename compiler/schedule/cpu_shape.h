@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Relates a problem to a CPU's caches, which its schedule depends on.
+// Relates a problem to the sizes of a CPU's caches, on which its schedule depends.
 #pragma once
 
 #include "normjit/spec.h"
@@ -12,18 +12,18 @@ namespace normjit::schedule {
 /// Returns how many bytes one row takes in all input matrices together.
 int64_t bytes_read(const Spec& spec);
 
-/// Returns how many bytes the column inputs and the partials of all columns take.
+/// Returns how many bytes the column inputs and the partials take for all columns.
 int64_t column_bytes(const Spec& spec);
 
-/// How a row's inputs and their column data compare to a core's L2. usual: it holds several rows, the columns and
-/// prefetched data. wide: a row or two. widest: not one row, so the second sweep reads from beyond L2 unless cores
-/// share the row.
+/// How a row's inputs and their column data compare to a core's L2. `usual`: it holds several rows, the columns and
+/// prefetched data. `wide`: it holds a row or two. `widest`: it does not hold one row, so the second sweep reads from
+/// beyond L2 unless cores share the row.
 enum class Width { usual, wide, widest };
 
 Width width_of(const Spec& spec, const Target& target);
 
 DType type_of_rows(const Spec& spec);
-/// True if the rows' type is not the compute type.
+/// True if the rows have another type than the compute type.
 bool converts(const Spec& spec);
 
 }  // namespace normjit::schedule

@@ -16,11 +16,11 @@ namespace normjit::schedule {
 
 namespace {
 
-constexpr double most_moved = 1 << 30;  // bytes: of longer launches, the same schedules are the fastest
+constexpr double most_moved = 1 << 30;  // bytes: launches that move more have the same fastest schedules
 
 double logarithm(double value) { return std::log2(std::max(value, 1e-4)); }
 
-/// What a schedule makes of a problem's rows.
+/// How a schedule divides a problem's rows.
 struct Division {
     Division(const CudaFeatures& p, const CudaTarget& target, const Schedule& schedule, const CudaSchedule& s) {
         const bool has_teams = s.form == CudaForm::rows;
@@ -52,16 +52,16 @@ struct Division {
     }
 
     double rows = 0;        ///< rows of all slices
-    int64_t steps = 1;      ///< vectors of a thread in a row
+    int64_t steps = 1;      ///< vectors of a row that one thread has
     double idle = 0;        ///< lanes without a vector, as a fraction of the vectors
-    double idle_teams = 0;  ///< teams without a row in a slice's last turn, as a fraction of its rows
-    bool is_lone = false;   ///< there is one row group, and no final reduce
+    double idle_teams = 0;  ///< teams that get no row in a slice's last turn, as a fraction of its rows
+    bool is_lone = false;   ///< there is one row group and no final reduce
     double turns = 0;       ///< how many times a row group takes rows
-    double waiting = 0;     ///< the part of the last turn in which some groups have no row, in turns
-    double blocks = 0;      ///< blocks of a multiprocessor, in all
-    double active = 0;      ///< blocks of a multiprocessor, at once
-    double threads = 0;     ///< threads of a multiprocessor, at once
-    double in_flight = 0;   ///< bytes that a multiprocessor has requested
+    double waiting = 0;     ///< the part of the last turn in which some groups have no row, as a fraction of all turns
+    double blocks = 0;      ///< blocks per multiprocessor in the whole launch
+    double active = 0;      ///< blocks per multiprocessor at one time
+    double threads = 0;     ///< threads per multiprocessor at one time
+    double in_flight = 0;   ///< bytes that a multiprocessor has requested at one time
     double shared = 0;      ///< bytes of a block's stages
     double registers = 0;   ///< words of data in a thread
     double moved = 0;       ///< bytes
@@ -131,7 +131,7 @@ const CostTrees& trees() {
     return costs;
 }
 
-constexpr double units = 100'000;  // of leaves, in 1
+constexpr double units = 100'000;  // how many units of leaves are 1
 
 bool take(std::string_view& text, char c) {
     if (!text.starts_with(c)) return false;
@@ -147,7 +147,7 @@ std::optional<int> take_int(std::string_view& text) {
     return value;
 }
 
-/// Returns nothing if the line is something else than numbers that increase.
+/// Returns nothing if the line is anything but increasing numbers.
 std::optional<std::vector<double>> read_limits(std::string_view line) {
     std::vector<double> limits;
     for (const std::string_view word : text::split(line, ' ')) {
@@ -224,7 +224,7 @@ bool CostTrees::read_tree(std::string_view& line) {
 }
 
 double CostTrees::sum(std::span<const double> numbers) const {
-    // The limits below a number are those before its place among them.
+    // A number's place is the number of limits below it.
     std::vector<int> places;
     for (size_t i = 0; i < limits_.size(); ++i)
         places.push_back(static_cast<int>(std::ranges::lower_bound(limits_[i], numbers[i]) - limits_[i].begin()));

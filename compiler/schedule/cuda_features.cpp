@@ -22,12 +22,12 @@ struct Weights {
 };
 constexpr Weights weight;
 
-constexpr double many_rows = 1e9;              // per multiprocessor
-constexpr double most_rows = 8;                // per multiprocessor: further rows only add work
+constexpr double many_rows = 1e9;              // rows per multiprocessor
+constexpr double most_rows = 8;                // rows per multiprocessor: more rows only add work
 constexpr double most_work = 1 << 15;          // vectors per multiprocessor
-constexpr double most_work_of_sums = 1 << 18;  // larger, because pacing depends on the length of a launch
+constexpr double most_work_of_sums = 1 << 18;  // larger, because the pace depends on the length of a launch
 constexpr int64_t most_slice_rows = 128;
-constexpr int64_t narrow_vectors = 64;  // up to this length, blocks take several rows, wherever these start
+constexpr int64_t narrow_vectors = 64;  // rows up to this length share a block, wherever they start
 
 double log2_of(int64_t value) { return std::log2(static_cast<double>(value)); }
 
@@ -163,7 +163,7 @@ double distance(const CudaFeatures& a, const CudaFeatures& b) {
 
 namespace {
 
-/// Returns what the text of a forward pass tells about a formula's sums over the rows.
+/// Returns what the text of a forward pass says about the formula's sums over the rows.
 CudaGlance::Sums sums_of_forward(std::string_view spec) {
     const std::string_view formula = library_formula(text::first_word(spec)).value_or(spec);
     const auto has = [formula](std::string_view function) { return formula.find(function) != formula.npos; };
@@ -193,8 +193,8 @@ CudaGlance glance(std::string_view spec) {
     CudaGlance found{.is_formula = !is_layer, .sums = sums ? some : none};
     if (!is_layer) found.sums = is_forward ? sums_of_forward(spec) : unknown;
     if (cols == 0) return found;
-    // A narrower matrix makes vectors wider, and so may a formula's groups of columns. A formula in halves has shorter
-    // rows, and its first input need not be x.
+    // A narrower matrix makes vectors wider, and so do a formula's groups of columns. A formula in halves has shorter
+    // rows, and its first input may be another tensor than x.
     if (!is_layer) bytes = std::max(bytes, widest);
     const double vectors = static_cast<double>(cols * bytes) / 16;
     const int64_t fewer = !is_layer ? bytes : is_mixed ? bytes / 2 : 1;

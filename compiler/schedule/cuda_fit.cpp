@@ -10,7 +10,7 @@ namespace normjit::schedule {
 
 namespace {
 
-/// Returns how many elements of an operand a thread has in a row.
+/// Returns how many elements of a row a thread has for each operand.
 int64_t elements_of_thread(const plan::PlannedPath& planned) { return planned.steps * planned.schedule.vector_width; }
 
 /// Returns how many operands have elements that are unpacked to f32.
@@ -37,9 +37,9 @@ bool CudaFit::is_comfortable(const CudaSchedule& s) const {
            backend::cuda::shared_suffices(planned, target_);
 }
 
-/// Returns how many registers ptxas needs in addition to data and work: 20 for addresses and counters, more with many
-/// vectors a thread, for functions and quotients of elements, whose instructions overlap, for values that it keeps, and
-/// for some targets (NOTES N-709).
+/// Returns how many registers ptxas needs in addition to data and work: 20 for addresses and counters, and more for
+/// many vectors per thread, for functions and quotients of elements, whose instructions overlap, for values that ptxas
+/// keeps, and on some targets (NOTES N-709).
 int64_t CudaFit::other_registers(const plan::PlannedPath& planned) const {
     constexpr int64_t functions = 16, before_sm_90 = 24, many_steps = 36;
     int64_t others = planned.steps > 4 ? 40 : 20;
@@ -55,10 +55,10 @@ int64_t CudaFit::other_registers(const plan::PlannedPath& planned) const {
     return others;
 }
 
-/// Returns the same for problems that read one matrix and reduce nothing, whose kernels also spill in other cases (NOTES
-/// N-709).
+/// Returns the same for problems that read one matrix and reduce nothing. Their kernels spill in other cases as well
+/// (NOTES N-709).
 int64_t CudaFit::other_registers_if_forward_like(const plan::PlannedPath& planned) const {
-    constexpr int64_t cursors = 4;  // not needed by a team with a single row
+    constexpr int64_t cursors = 4;  // a team with a single row does not need them
     int64_t others = other_registers(planned);
     if (planned.schedule.rows_per_team == 1 && planned.schedule.staging == CudaStaging::registers) others -= cursors;
     if (target_.cuda.sm < 90) others = std::max<int64_t>(others, 28);
@@ -80,8 +80,8 @@ bool CudaFit::registers_suffice(const plan::PlannedPath& planned) const {
     return data + std::max(planned.work_registers, addresses()) + others <= planned.register_limit;
 }
 
-/// Returns the registers of the addresses of more matrices than a norm has. ptxas needs them before a vector's elements
-/// are worked on, so the larger of both counts (NOTES N-709).
+/// Returns the registers for addresses if there are more matrices than a norm has. ptxas needs them before it works on
+/// the elements of a vector, so only the larger of the two counts matters (NOTES N-709).
 int64_t CudaFit::addresses() const {
     constexpr int64_t of_matrix = 6, usual_matrices = 3;
     const size_t matrices = operands_.matrices().size() + operands_.matrix_outputs().size();
@@ -89,23 +89,23 @@ int64_t CudaFit::addresses() const {
 }
 
 /// Returns the registers that a team with several rows needs besides its data if ptxas unpacks its columns once and
-/// each row once: for addresses and counters, and for the elements of narrow types (NOTES N-709).
+/// each row once: registers for addresses and counters, and for the elements of narrow types (NOTES N-709).
 int64_t CudaFit::unpacked(const plan::PlannedPath& planned) const {
     constexpr int64_t addresses = 16;
     const int64_t narrow = narrow_among(operands_.matrices()) + narrow_among(operands_.columns());
     return addresses + elements_of_thread(planned) * narrow / 2;
 }
 
-/// Returns the registers of elements that ptxas converts from f16 long before they are used.
+/// Returns the registers for elements that ptxas converts from f16 long before they are used.
 int64_t CudaFit::converted_f16(const plan::PlannedPath& planned, size_t operands) const {
     const auto is_f16 = [](const Operand& operand) { return operand.dtype == DType::f16; };
     if (std::ranges::none_of(operands_, is_f16)) return 0;
     return elements_of_thread(planned) * static_cast<int64_t>(operands) / 2;
 }
 
-/// Returns the registers of values that ptxas keeps from sweep to sweep or unpacks long before they are used: columns,
-/// where there are more than a norm's scale and shift, the elements of several matrices that many sweeps share, and
-/// comparisons with what follows from them (NOTES N-709).
+/// Returns the registers for values that ptxas keeps from sweep to sweep or unpacks long before they are used: columns,
+/// if there are more than a norm's scale and shift; elements of several matrices that many sweeps share; and
+/// comparisons, with the values that depend on them (NOTES N-709).
 int64_t CudaFit::kept_by_ptxas(const plan::PlannedPath& planned) const {
     constexpr int64_t usual_columns = 2;
     constexpr int usual_sweeps = 3;
@@ -126,7 +126,7 @@ bool CudaFit::make_comfortable(CudaSchedule& s) const {
             --s.pipeline_depth;
         } else if (features_.work.kept_elements > 0 && s.staging != CudaStaging::registers &&
                    s.row_memory == CudaMemory::registers && s.pipeline_depth > 1) {
-            s.row_memory = CudaMemory::shared;  // the results of functions take the registers
+            s.row_memory = CudaMemory::shared;  // the results of functions need the registers
         } else if (s.blocks_per_sm > 1) {
             --s.blocks_per_sm;
         } else if (s.pipeline_depth > 1 && (by_shared || s.staging == CudaStaging::registers)) {

@@ -8,11 +8,11 @@
 
 namespace normjit::schedule {
 
-/// An upper limit on the row means of a sweep, for any norm. It serves to estimate shared memory before there is a
-/// plan; if it is one too high, that wastes a few bytes.
+/// The most row means that a sweep of any norm has. Estimates of shared memory use it before there is a plan; a count
+/// that is one too high wastes only a few bytes.
 inline constexpr int most_row_sums = 2;
 
-/// Answers for one problem on one target. It keeps references to its arguments.
+/// Answers questions about one problem on one target. Keeps references to its arguments.
 class CudaFit {
   public:
     CudaFit(const Spec& spec, const Target& target, const OperandList& operands);
@@ -22,7 +22,7 @@ class CudaFit {
     const CudaFeatures& features() const { return features_; }
 
     bool is_legal(const CudaSchedule& s) const;
-    /// True if the schedule is legal and nothing is spilled.
+    /// True if the schedule is legal and its kernel does not spill.
     bool is_comfortable(const CudaSchedule& s) const;
     /// Removes stages and blocks until is_comfortable(); false if that does not help.
     bool make_comfortable(CudaSchedule& s) const;
@@ -43,8 +43,8 @@ class CudaFit {
     const CudaFeatures features_;
 };
 
-/// Takes the next best staging if the target or the problem's loads rule out the schedule's: bulk copies need whole
-/// vectors of 16 bytes, asynchronous copies loads of at least 4.
+/// Replaces the schedule's staging by the next best one if the target or the problem's loads rule it out: bulk copies
+/// need whole vectors of 16 bytes, and asynchronous copies need loads of at least 4 bytes.
 void use_possible_staging(CudaSchedule& s, const CudaFeatures& problem, const Target& target);
 
 }  // namespace normjit::schedule

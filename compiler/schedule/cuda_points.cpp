@@ -23,13 +23,13 @@ namespace normjit::schedule {
 
 namespace {
 
-/// The weight, in the distance, of the idle_lanes() that a point's schedule has here but not in its own problem.
+/// The weight of idle_lanes() in the distance, if a point's schedule has idle lanes here but not in its own problem.
 constexpr double idle_weight = 3;
 
-/// Returns the distance between devices, which is larger the less points of `a` tell about `b`. It is 0 for GPUs of the
-/// same architecture with about as many multiprocessors and as much memory.
+/// Returns the distance between devices, which is larger the less the points of `a` say about `b`. It is 0 for GPUs of
+/// the same architecture with about as many multiprocessors and about as much memory.
 double device_distance(const CudaTarget& a, const CudaTarget& b) {
-    constexpr double about = 0.07, other_architecture = 1, any_difference = 1;  // 0.07: a factor of 1.05
+    constexpr double about = 0.07, other_architecture = 1, any_difference = 1;  // 0.07 is a factor of 1.05
     const auto ratio = [](auto x, auto y) {
         return std::fabs(
             std::log2(static_cast<double>(std::max<int64_t>(x, 1)) / static_cast<double>(std::max<int64_t>(y, 1))));
@@ -51,8 +51,8 @@ struct Near {
     const CudaSchedule& schedule() const { return std::get<CudaSchedule>(point().schedule.device); }
 };
 
-/// Finds the points, the nearest first. A point is parsed only when no other can be nearer than
-/// the lower bound of its distance.
+/// Finds the points, nearest first. A point is parsed only when no other can be nearer than the lower bound of its
+/// distance.
 class NearestPoints {
   public:
     NearestPoints(const PointSet& points, const CudaFeatures& features, const Target& target) : features_(features) {
@@ -87,7 +87,7 @@ class NearestPoints {
     struct Waiting {
         double distance;  ///< a lower bound until it is parsed
         bool is_parsed;
-        size_t number;  ///< in the order of the files, the one added last first
+        size_t number;  ///< in the order of the files; the one added last comes first
         const PointSet::Source* source;
         const PointSet::Source::CudaLine* line;
         const PointSet::Source::CudaPoint* found;
@@ -97,7 +97,7 @@ class NearestPoints {
     };
 
     const CudaFeatures& features_;
-    std::vector<Waiting> waiting_;  ///< a heap, the nearest on top
+    std::vector<Waiting> waiting_;  ///< a heap with the nearest on top
 };
 
 /// Returns the smallest allowed number of threads per row that is at least `wanted`.
@@ -110,7 +110,7 @@ class Scaling {
   public:
     explicit Scaling(const CudaFit& fit) : spec_(fit.spec()), target_(fit.target()), features_(fit.features()) {}
 
-    /// Adapts the point's schedule to this problem: vectors of as many bytes, as many vectors per thread, as many
+    /// Adapts the point's schedule to this problem: it keeps the bytes of a vector, the vectors per thread and the
     /// threads per block. The result may be illegal.
     Schedule operator()(const Near& near) const {
         CudaSchedule s = near.schedule();
@@ -128,8 +128,9 @@ class Scaling {
         return {.row_groups = row_groups(near, s), .device = s};
     }
 
-    /// Returns the point's cost before schedules are compared: less than 0 for a point of this problem, or of one that
-    /// differs in nothing that the schedule depends on, whose schedule is taken as it is. The problem's own comes first.
+    /// Returns the point's cost before schedules are compared. It is below 0 if the point's problem is this one, or
+    /// differs in nothing that the schedule depends on; its schedule is then taken as it is. The point of the problem
+    /// itself comes first.
     double cost(const Near& near) const {
         const bool is_own = near.distance == 0 && near.features().cols == features_.cols &&
                             near.point().spec.all_rows() == spec_.all_rows();
@@ -138,8 +139,9 @@ class Scaling {
     }
 
   private:
-    /// If the point has the widest vector that divides its rows, returns the widest that divides these rows; otherwise
-    /// one of as many bytes as the point's. If the point's vector divides its rows, the result divides these rows.
+    /// If the point has the widest vector that divides its rows, returns the widest vector that divides these rows,
+    /// else a vector with as many bytes as the point's. If the point's vector divides its rows, the result divides
+    /// these rows.
     int vector_width(const Near& near) const {
         const CudaSchedule& s = near.schedule();
         if (s.vector_width == near.features().alignment) return features_.alignment;
@@ -150,8 +152,8 @@ class Scaling {
     }
 
     /// Returns as many row groups as run at once, unless the point has fewer or more than that. If it has fewer, each
-    /// group here takes more turns by the same factor. If it has more, there are more here by the same factor, unless
-    /// each would have few turns or less than half of the point's.
+    /// group here takes more turns by the same factor. If it has more, so does this problem, by the same factor, unless
+    /// each group would take few turns or less than half as many as the point's.
     int64_t row_groups(const Near& near, const CudaSchedule& s) const {
         const int64_t most = cuda_row_groups(spec_, target_, s);
         const int64_t groups_there = near.point().schedule.row_groups, most_there = near.found->most_groups;

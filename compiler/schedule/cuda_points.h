@@ -12,19 +12,19 @@
 
 namespace normjit::schedule {
 
-/// A schedule and the point that it was scaled from, which lives as long as the points.
+/// A schedule and the point that it was scaled from. Valid as long as the points.
 struct CudaFromPoint {
     Schedule schedule;
     const PointSet::Source* source;
     const Point* point;
-    double distance;  ///< distance of the point's problem and device from these
-    bool is_alike;    ///< the device is of the same kind
+    double distance;  ///< distance between the point's problem and device and these
+    bool is_alike;    ///< the devices are of the same kind
 };
-/// Returns the point in words: "point of h100.txt, distance 0.30: layernorm rows=4096 cols=1024".
+/// Returns a description of the point: "point of h100.txt, distance 0.30: layernorm rows=4096 cols=1024".
 std::string describe(const CudaFromPoint& from);
 
-/// Returns the schedules of the nearest points for the problem and target of `fit`, the nearest first: at most `count`,
-/// all different.
+/// Returns the schedules of the points that are nearest to the problem and target of `fit`, nearest first: at most
+/// `count`, all different.
 std::vector<CudaFromPoint> find_in_points(const PointSet& points, const CudaFit& fit, size_t count);
 
 }  // namespace normjit::schedule

@@ -16,7 +16,7 @@
 
 namespace normjit::schedule {
 
-/// The problem that the values of a dimension depend on, in addition to earlier dimensions.
+/// The problem on which the values of a dimension depend, in addition to earlier dimensions.
 struct SearchedProblem {
     const Spec& spec;
     const Target& target;
@@ -25,12 +25,12 @@ struct SearchedProblem {
     Schedule heuristic;
 };
 
-/// Returns the values worth trying if earlier dimensions are as in `so_far`, where later dimensions mean nothing yet.
-/// The order does not matter; the list is never empty.
+/// Returns the values worth trying, given the values of earlier dimensions in `so_far`, where later dimensions have no
+/// meaning yet. The order does not matter; the list is never empty.
 using DimensionValues = std::vector<int64_t> (*)(const SearchedProblem& problem, const Schedule& so_far);
 
 struct Dimension {
-    std::string_view key;  ///< the key in the schedule's text
+    std::string_view key;  ///< the field's key in the schedule's text
     DimensionValues values;
     int64_t (*get)(const Schedule& schedule);
     void (*set)(Schedule& schedule, int64_t value);
@@ -41,7 +41,8 @@ Owner owner_of(Field Owner::*);
 template <class Owner, class Field>
 Field field_of(Field Owner::*);
 
-/// Returns what a pointer to a member of `Owner` applies to: the schedule itself or its device's part.
+/// Returns the object that a pointer to a member of `Owner` applies to: the schedule itself, or the part for its
+/// device.
 template <class Owner>
 decltype(auto) part_of(auto& schedule) {
     if constexpr (std::is_same_v<Owner, Schedule>) {
@@ -51,7 +52,7 @@ decltype(auto) part_of(auto& schedule) {
     }
 }
 
-/// Makes a dimension of a number or an enum of the schedule or of its device's part.
+/// Makes a dimension from a number or an enum, in the schedule or in the part for its device.
 template <auto member>
 constexpr Dimension dimension(std::string_view key, DimensionValues values) {
     using Owner = decltype(owner_of(member));
@@ -61,11 +62,11 @@ constexpr Dimension dimension(std::string_view key, DimensionValues values) {
             [](Schedule& schedule, int64_t value) { part_of<Owner>(schedule).*member = static_cast<Field>(value); }};
 }
 
-/// Returns the fewest tasks of a CPU phase if the heuristic takes `usual`: two for each core. With fewer, one delayed
-/// thread would make all others wait, which measurements on an idle machine do not show.
+/// Returns the fewest tasks that a CPU phase may have if the heuristic chooses `usual`: two per core. With fewer, one
+/// delayed thread would make all others wait, which measurements on an idle machine do not show.
 int64_t least_tasks(const SearchedProblem& problem, int64_t usual);
 
-/// Return the dimensions in an order in which values depend only on earlier ones.
+/// Return the dimensions in an order in which values depend only on earlier dimensions.
 std::span<const Dimension> cpu_dimensions();
 std::span<const Dimension> cuda_dimensions();
 

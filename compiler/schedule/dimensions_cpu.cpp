@@ -19,7 +19,8 @@ Values powers_of_two(int64_t most) {
     return values;
 }
 
-/// Returns one group, and multiples of the number of cores, at most one group for 16 rows or for each core.
+/// Returns one group and multiples of the number of cores, up to one group per 16 rows, or one per core if that is
+/// more.
 Values row_groups(const SearchedProblem& p, const Schedule&) {
     const int64_t most = std::max<int64_t>(p.rows / 16, std::min<int64_t>(p.rows, p.target.cpu.cores));
     const int64_t least = least_tasks(p, p.heuristic.row_groups);
@@ -35,7 +36,7 @@ Values row_blocks(const SearchedProblem& p, const Schedule&) {
     return powers_of_two(std::clamp<int64_t>(p.rows, 1, 32));
 }
 
-/// Returns widths up to the vectors of a row: wider strips or steps would be the same loop.
+/// Returns widths up to the number of vectors in a row: wider strips or steps would give the same loop.
 Values vectors(const SearchedProblem& p, const Schedule&) {
     const int64_t lanes = 64 / static_cast<int64_t>(size_of(p.spec.compute()));
     return powers_of_two(std::clamp<int64_t>(divide_up(p.spec.cols, lanes), 1, 8));
@@ -51,7 +52,8 @@ Values cache_columns(const SearchedProblem& p, const Schedule&) {
     return p.operands.columns().empty() ? Values{0} : Values{0, 1};
 }
 
-/// Caching avoids a second conversion, or the functions that the heuristic found. Legality decides what fits.
+/// Caching avoids a second conversion, or the functions that the heuristic found to be slow. Legality decides what
+/// fits.
 Values cache_elements(const SearchedProblem& p, const Schedule& schedule) {
     const bool converts = p.operands.matrices()[0].dtype != p.spec.compute() && p.spec.writes_matrices();
     const bool can = cpu_of(schedule).split_rows == 0;
@@ -68,7 +70,7 @@ Values overlaps(const SearchedProblem& p, const Schedule& schedule) {
 
 Values prefetches(const SearchedProblem&, const Schedule&) { return {0, 1, 2, 3}; }
 
-/// Returns thresholds that do or do not treat this problem's rows as few: the heuristic's, and the opposite where
+/// Returns thresholds that count this problem's rows as few and as many: the heuristic's, and its opposite if the
 /// columns can be split.
 Values split_rows(const SearchedProblem& p, const Schedule&) {
     const int64_t usual = cpu_of(p.heuristic).split_rows;
@@ -78,7 +80,7 @@ Values split_rows(const SearchedProblem& p, const Schedule&) {
     return p.rows <= usual ? Values{usual, 0} : Values{usual, INT64_MAX};
 }
 
-/// Returns numbers of thread groups with which each has at least two threads.
+/// Returns numbers of thread groups that leave each group at least two threads.
 Values thread_groups(const SearchedProblem& p, const Schedule& schedule) {
     Values values = {cpu_of(p.heuristic).thread_groups};
     if (cpu_of(schedule).split_rows < p.rows) return values;
@@ -102,7 +104,7 @@ Values column_ranges(const SearchedProblem& p, const Schedule& schedule) {
 }
 
 /// Returns the heuristic's threshold, and one on the other side of this problem's traffic. Data that fits L2 stays
-/// there: the next reader of dx finds it in the cache, which no measurement of this kernel alone shows.
+/// there: the next reader of dx finds it in the cache, which measurements of this kernel alone do not show.
 Values nontemporal_kbs(const SearchedProblem& p, const Schedule&) {
     if (!p.spec.writes_matrices()) return {cpu_of(p.heuristic).nontemporal_kb};
     const int64_t usual = cpu_of(p.heuristic).nontemporal_kb;

@@ -29,7 +29,7 @@ Values filter(const Values& values, auto&& allowed) {
     return kept.empty() ? Values{values.front()} : kept;
 }
 
-/// Where one pass is possible, two passes never won, except for rows that barely fit (NOTES N-711).
+/// Two passes never won where one is possible, except for rows that barely fit (NOTES N-711).
 Values forms(const SearchedProblem& p, const Schedule&) {
     constexpr int64_t narrowest_streamed = 65536;
     if (is_two_pass(p.heuristic)) return values_of(CudaForm::two_pass, CudaForm::rows);
@@ -37,16 +37,15 @@ Values forms(const SearchedProblem& p, const Schedule&) {
     return values_of(CudaForm::rows, CudaForm::two_pass);
 }
 
-/// Returns the greatest width, which loads at most 16 bytes of the narrowest matrix, half of that width, and the
-/// heuristic's.
+/// Returns the greatest width (a load reads at most 16 bytes of the narrowest matrix), half of it, and the heuristic's.
 Values vector_widths(const SearchedProblem& p, const Schedule&) {
     const int most = cuda_features(p.spec, p.operands, p.target).widest_load();
     const int64_t widest = std::max(most, cuda_of(p.heuristic).vector_width);
     return filter({widest, widest / 2, cuda_of(p.heuristic).vector_width}, [](int64_t width) { return width > 0; });
 }
 
-/// Leaves each block at least 64 vectors of its row. Launches of few rows gain from blocks with as few as that (1x8192
-/// bf16).
+/// Leaves each block at least 64 vectors of its row. Launches of few rows are faster with blocks as small as that
+/// (1x8192 bf16).
 Values clusters(const SearchedProblem& p, const Schedule& so_far) {
     if (is_two_pass(so_far)) return {1};
     const int64_t vectors = plan::vectors_of_row(p.spec.cols, cuda_of(so_far).vector_width);
@@ -55,7 +54,7 @@ Values clusters(const SearchedProblem& p, const Schedule& so_far) {
     });
 }
 
-/// Returns numbers that give every thread 1, 2, 3, 4, 6 or 8 vectors.
+/// Returns the numbers of threads that give each thread 1, 2, 3, 4, 6 or 8 vectors.
 Values threads_per_row(const SearchedProblem& p, const Schedule& so_far) {
     if (is_two_pass(so_far)) return {128, 256, 512};
     const CudaSchedule& s = cuda_of(so_far);
@@ -70,7 +69,7 @@ Values threads_per_row(const SearchedProblem& p, const Schedule& so_far) {
     return values.empty() ? Values{1024} : values;
 }
 
-/// Returns numbers that make blocks of 64 to 512 threads, or one row.
+/// Returns the numbers of rows that make blocks of 64 to 512 threads, or blocks of one row.
 Values rows_per_block(const SearchedProblem& p, const Schedule& so_far) {
     const CudaSchedule& s = cuda_of(so_far);
     if (is_two_pass(so_far) || s.cluster > 1) return {1};
@@ -115,7 +114,8 @@ Values paces(const SearchedProblem& p, const Schedule& so_far) {
     return is_two_pass(so_far) || p.operands.reductions().empty() ? Values{0} : Values{0, 2, 4};
 }
 
-/// Returns 0, for all rows, and a few small numbers: with 16 rows a block is as slow as with all (NOTES N-702).
+/// Returns 0, which means all rows, and a few small numbers: a block with 16 rows is as slow as one with all (NOTES
+/// N-702).
 Values rows_per_team(const SearchedProblem& p, const Schedule& so_far) {
     return is_two_pass(so_far) || !p.operands.reductions().empty() ? Values{0} : Values{0, 1, 2, 3, 4, 8};
 }
@@ -124,9 +124,9 @@ Values pace_slacks(const SearchedProblem&, const Schedule& so_far) {
     return cuda_of(so_far).pace > 0 ? Values{1, 2} : Values{1};
 }
 
-/// Returns as many groups as run at once; the fewest that give no group more rows; the number with one block less on
-/// every multiprocessor; a half and a quarter, which have fewer partials; and twice as many, if no group waits for
-/// another.
+/// Returns as many groups as run at once; the smallest number that leaves the most rows per group the same; the number
+/// with one block less per multiprocessor; a half and a quarter, which have fewer partials; and twice as many, if no
+/// group waits for another.
 Values row_groups(const SearchedProblem& p, const Schedule& so_far) {
     const CudaSchedule& s = cuda_of(so_far);
     const int64_t full = cuda_row_groups(p.spec, p.target, s);
@@ -141,7 +141,7 @@ Values row_groups(const SearchedProblem& p, const Schedule& so_far) {
     return values;
 }
 
-/// Keeps the heuristic's value, which decides the order of a row's sums, if the spec requires one order.
+/// Keeps the heuristic's value if the spec fixes the order of a row's sums, which this field decides.
 template <auto field, Values (*values)(const SearchedProblem&, const Schedule&)>
 Values unless_invariant(const SearchedProblem& p, const Schedule& so_far) {
     return p.spec.invariant ? values_of(cuda_of(p.heuristic).*field) : values(p, so_far);

@@ -10,9 +10,9 @@ namespace normjit {
 
 namespace {
 
-/// Returns the points in the library; none for a CPU, whose heuristic reads no points.
+/// Returns the points in the library; none for a CPU, whose heuristic uses no points.
 const PointSet& usual_points(const Target& target) {
-    const DefaultSettings settings;  // the first call for a GPU reads them
+    const DefaultSettings settings;  // the first call for a GPU parses points
     static const PointSet& none = *lasting(PointSet());
     return target.is_cuda() ? PointSet::shipped() : none;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Chooses a CPU schedule without measuring. One function chooses each field, from the problem and the fields before it.
-// tools/lab/NOTES.md has the measurements that they were fitted to.
+// tools/lab/NOTES.md has the measurements that the rules were fitted to.
 #include "artifact/nontemporal_staging.h"
 #include "schedule/aliasing_4k.h"
 #include "schedule/cpu_legality.h"
@@ -27,18 +27,18 @@ Spec in_one_slice(Spec spec) {
     return canonical(spec);
 }
 
-/// Returns the most units per strip or step for which the registers suffice: a power of two, so that strips end where
-/// lines do.
+/// Returns the most units per strip or step for which there are enough registers. It is a power of two, so that strips
+/// end where cache lines do.
 int widest_legal(Legality& legality, CpuSchedule cpu, int CpuSchedule::* field) {
     while (cpu.*field > 1 && !legality.allows(cpu)) cpu.*field /= 2;
     return cpu.*field;
 }
 
-/// Returns how many rows of x, dy and dx fit L1 together with the columns' partials and gamma, so that the last sweep
-/// finds them there. Returns 0 if that gains nothing: if rows need conversion, so that arithmetic is the limit, or if
+/// Returns how many rows of x, dy and dx fit L1 together with the partials and gamma, so that the last sweep finds them
+/// there. Returns 0 if that gains nothing, because rows need conversion, so that arithmetic is the limit, or because
 /// too few rows fit (NOTES N-601).
 int64_t rows_in_l1(const Spec& spec, const Target& target) {
-    if (!spec.writes_matrices()) return 0;  // one sweep
+    if (!spec.writes_matrices()) return 0;  // there is only one sweep
     const auto math_bytes = static_cast<int64_t>(size_of(spec.compute()));
     int64_t of_row = 0;  // bytes of one column in all matrices
     for (const Operand& operand : OperandList(spec)) {
@@ -51,8 +51,8 @@ int64_t rows_in_l1(const Spec& spec, const Target& target) {
     return rows < least ? 0 : static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(rows)));
 }
 
-/// Returns the traffic above which x, dy and dx outgrow the caches, in KiB: L2 and a fair share of L3, which other
-/// programs also use; on a Zen 4, L2 alone, if a backward pass fills lines (NOTES N-602).
+/// Returns the traffic in KiB above which x, dy and dx outgrow the caches. The caches are L2 and a fair share of L3,
+/// which other programs also use; on a Zen 4 only L2 counts if a backward pass fills lines (NOTES N-602).
 int64_t outgrown_kb(const Spec& spec, const Target& target) {
     constexpr int64_t share_of_core = 2 << 20;
     const int64_t all_l2 = target.cpu.cores * target.cpu.l2_bytes, all_shares = target.cpu.cores * share_of_core;
@@ -67,8 +67,8 @@ bool outgrows_caches(const Spec& spec, const Target& target) {
 
 int64_t row_bytes(const Spec& spec) { return spec.cols * static_cast<int64_t>(size_of(type_of_rows(spec))); }
 
-/// True for short rows that share lines with their neighbours, on a Zen 4. Blocks of a few such rows, stored through
-/// the caches, are faster than blocks with enough rows to fill lines, stored past the caches (NOTES N-608).
+/// True on a Zen 4 for short rows that share cache lines with their neighbours. Small blocks of such rows, stored
+/// through the caches, are faster than blocks with enough rows to fill lines, stored past the caches (NOTES N-608).
 bool has_short_rows_in_shared_lines(const Spec& spec, const Target& target) {
     constexpr int64_t shortest = 128, too_long = 512;  // bytes
     const int64_t row = row_bytes(spec);
@@ -89,8 +89,8 @@ int64_t choose_nontemporal_kb(const Spec& spec, const Target& target) {
     return has_short_rows_in_shared_lines(spec, target) ? -1 : outgrown_kb(spec, target);
 }
 
-/// Returns the number of rows in a block on a Zen 4 if it differs from other CPUs: few of short rows from memory, and
-/// where loads and stores alias, otherwise several for wide rows (NOTES N-603).
+/// Returns the number of rows per block on a Zen 4 if it is not the same as on other CPUs: few for short rows from memory
+/// and if loads and stores alias, otherwise several for wide rows (NOTES N-603).
 std::optional<int64_t> rows_on_zen4(const Spec& spec, const Target& target) {
     constexpr int64_t too_few = 4, most = 8, of_wide = 4;
     const int64_t rows = spec.rows.value_or(INT64_MAX);
@@ -99,7 +99,7 @@ std::optional<int64_t> rows_on_zen4(const Spec& spec, const Target& target) {
     if (has_4k_aliasing(spec)) return outgrows_caches(spec, target) && rows_in_l1(spec, target) == 0 ? 4 : 2;
     if (of_wide * bytes_read(spec) <= target.cpu.l2_bytes / 8) return {};
     const int64_t of_thread = divide_up(rows, target.cpu.cores);
-    const int64_t block = rows <= most ? rows : of_thread;  // threads share few rows by their columns
+    const int64_t block = rows <= most ? rows : of_thread;  // if there are few rows, threads share their columns
     return block <= most && of_thread * bytes_read(spec) <= target.cpu.l2_bytes / 4 * 3 ? block : of_wide;
 }
 
@@ -115,7 +115,7 @@ int usual_row_block(const Spec& spec, const Target& target) {
     const int64_t in_l1 = std::min(rows_in_l1(spec, target), most);
     const int64_t rows = spec.rows && *spec.rows >= 1 ? *spec.rows : INT64_MAX;
     if (const auto best = rows_on_zen4(spec, target)) return static_cast<int>(std::min(*best, rows));
-    if (in_l1 == 0 && rows <= most) return static_cast<int>(rows);  // one block
+    if (in_l1 == 0 && rows <= most) return static_cast<int>(rows);  // all rows fit one block
     const Width width = width_of(spec, target);
     if (width == Width::widest) return converts(spec) ? 4 : 2;
     if (width == Width::wide && converts(spec)) return 2;
@@ -127,16 +127,16 @@ int usual_row_block(const Spec& spec, const Target& target) {
     return static_cast<int>(std::min(std::max(in_l1 > 0 ? in_l1 : in_l2, narrow), rows));
 }
 
-/// Returns how many threads it takes for their L2 caches together to hold a row and its data for every column, if three
-/// eighths of each L2 are used.
+/// Returns how many threads it takes for their L2 caches to hold a row and its column data, if three eighths of each L2
+/// are used.
 int64_t threads_of_row(const Spec& spec, const Target& target) {
     int64_t threads = 1;
     while ((bytes_read(spec) + column_bytes(spec)) / threads > target.cpu.l2_bytes / 8 * 3) threads *= 2;
     return threads;
 }
 
-/// Returns the number of rows in a block, for overlapped sweeps that `threads` threads share: one such block and its
-/// columns fit all their L2 caches together. A row that does not fit in any case gains most from the largest block.
+/// Returns the number of rows per block for overlapped sweeps that `threads` threads share: one such block and its
+/// columns fit the L2 caches of all these threads. A row that never fits gains most from the largest block.
 int rows_to_overlap(const Spec& spec, const Target& target, int64_t threads) {
     constexpr int64_t most = 4;
     if (threads == 1 && width_of(spec, target) == Width::widest) return most;
@@ -144,9 +144,9 @@ int rows_to_overlap(const Spec& spec, const Target& target, int64_t threads) {
     return static_cast<int>(std::clamp<int64_t>(threads * target.cpu.l2_bytes / 8 / bytes_read(spec), least, most));
 }
 
-/// True if overlapped sweeps gain: for rows from memory, because reads for the next block's first sweep then run along
-/// with writes of this block's last sweep. A Zen 4 prefetches better without overlap, unless conversion leaves time for
-/// it (NOTES N-605).
+/// True if overlapping sweeps is faster. Rows from memory gain, because reads for the first sweep of the next block
+/// then run along with writes of the last sweep of this block. A Zen 4 prefetches better without overlap, unless
+/// conversion leaves time for it (NOTES N-605).
 bool gains_by_overlap(const Spec& spec, const Target& target) {
     if (target.cpu.tune == Tune::zen4 && !(converts(spec) && rows_fill_lines(spec))) return false;
     if (has_few_rows(spec)) return false;
@@ -157,12 +157,12 @@ bool gains_by_overlap(const Spec& spec, const Target& target) {
 
 constexpr int64_t narrowest_shared = 4096;  ///< columns that several threads share
 
-/// True for Xbyak's code, on which cache_elements and overlap were measured.
+/// True for code made by Xbyak, for which cache_elements and overlap were measured.
 bool is_x64(const Target& target) {
     return target.isa == Isa::x86_64_avx512 && target.cpu.backend != BackendChoice::llvm;
 }
 
-/// Keeping results of functions gains more than overlap (NOTES N-612).
+/// Prefers caching the results of functions to overlap, because it gains more (NOTES N-612).
 int choose_overlap(const Spec& spec, const Target& target, CpuSchedule cpu, Legality& legality) {
     if (!is_x64(target) || spec.invariant || !gains_by_overlap(spec, target)) return 0;
     cpu.strip = cpu.unroll = 1;
@@ -174,8 +174,8 @@ int choose_overlap(const Spec& spec, const Target& target, CpuSchedule cpu, Lega
 /// Returns the vectors of 64 bytes that a row fills when it is computed.
 int64_t full_vectors(const Spec& spec) { return spec.cols * static_cast<int64_t>(size_of(spec.compute())) / 64; }
 
-/// Returns as many independent sums as the latency of an FMA requires. Short rows take fewer, because folding each sum
-/// costs an addition (NOTES N-606).
+/// Returns as many independent sums as the latency of an FMA requires. Short rows get fewer, because each sum that is
+/// folded costs an addition (NOTES N-606).
 int most_unroll(const Spec& spec) {
     const int64_t vectors = full_vectors(spec);
     return vectors >= 32 ? 4 : vectors >= 16 ? 2 : 1;
@@ -184,8 +184,8 @@ int most_unroll(const Spec& spec) {
 /// Returns the widest strip to try. Wider ones save the loop over the strips of a short row (NOTES N-606).
 int most_strip(const Spec& spec, const Target& target) { return is_x64(target) && full_vectors(spec) <= 32 ? 8 : 4; }
 
-/// Chooses the prefetch: none for data in L2, except for rows that a Zen 4 converts; the current row where wide rows leave
-/// no room for the next, or where there is no next block; else the next block (NOTES N-607).
+/// Chooses the prefetch: none for data in L2, except for rows that a Zen 4 converts; the current row if wide rows leave
+/// no room for the next, or if there is no next block; otherwise the next block (NOTES N-607).
 int choose_prefetch(const Spec& spec, const Target& target, const CpuSchedule& cpu) {
     if (cpu.overlap == 1) return 3;  // overlapped sweeps read the next block in any case
     const bool may_be_in_l2 = spec.rows && bytes_moved(spec, *spec.rows) <= target.cpu.l2_bytes;
@@ -197,8 +197,8 @@ int choose_prefetch(const Spec& spec, const Target& target, const CpuSchedule& c
     return one_block || !fits ? 3 : 1;
 }
 
-/// Returns fewer rows per block if an output is stored past the caches, its rows do not fill lines, and that many fit
-/// the stack (NOTES N-608).
+/// Returns fewer rows per block if an output is stored past the caches, its rows do not fill lines, and that many rows
+/// fit on the stack (NOTES N-608).
 int fit_staged_rows(const Spec& spec, const Target& target, int usual) {
     const int64_t least = target.cpu.tune == Tune::zen4 && converts(spec) ? 4 : 2;
     if (rows_fill_lines(spec)) return usual;
@@ -208,28 +208,28 @@ int fit_staged_rows(const Spec& spec, const Target& target, int usual) {
     return fit < least ? usual : static_cast<int>(std::min<int64_t>(fit, usual));
 }
 
-/// Returns the most columns of a range. Each range has its own row sums, in four vectors, and at most 16384 columns are
-/// added to each of their elements. Longer f32 sums would stop growing (NOTES N-609).
+/// Returns the most columns of a range. Each range has its own row sums in four vectors, each element of which adds up
+/// at most 16384 columns. Longer f32 sums would stop growing (NOTES N-609).
 int64_t widest_range(const Target& target) { return int64_t{16384} * target.vector_bytes(); }
 
 bool is_for_one_thread(const Spec& spec, const Target& target) {
     return spec.rows && *spec.rows < Geometry::rows_to_share(spec.cols, target.cpu.cores);
 }
 
-/// Returns the number of row groups if there are too few rows for several groups per core: wide rows are worth a group
-/// each, others one for four of them (NOTES N-610).
+/// Returns the number of row groups if there are too few rows for several groups per core: one for each wide row, or
+/// one for four rows otherwise (NOTES N-610).
 int64_t groups_of_few_rows(const Spec& spec) {
     constexpr int64_t narrowest_alone = 2048;  // columns
     return spec.cols >= narrowest_alone ? *spec.rows : *spec.rows / 4;
 }
 
-/// Returns enough groups for every core to take several, and all cores equally many, unless groups get too few rows to
-/// be worth their partials; then one group a core. The more cores there are, the later the last of them begins, and the
-/// more smaller groups gain, which the others take in the meantime. Launches of a number of rows that is not known may
-/// be small (NOTES N-610).
+/// Returns enough groups for every core to take several, and all cores the same number. If that leaves groups too few
+/// rows to be worth their partials, returns one group per core. With many cores, the last core starts late, and smaller
+/// groups let the others do its work in the meantime. If the number of rows is not known, launches may be small (NOTES
+/// N-610).
 int64_t choose_row_groups(const Spec& spec, const Target& target) {
     if (target.cpu.cores == 1 || is_for_one_thread(spec, target)) return 1;
-    constexpr int64_t usual = 4;  // groups a core
+    constexpr int64_t usual = 4;  // groups per core
     const int64_t cores = target.cpu.cores, least_rows = std::clamp<int64_t>(256 / cores, 16, 64);
     if (!spec.rows) return usual * cores;
     const int64_t of_core = std::clamp<int64_t>(cores / 2, usual, 8);
@@ -238,8 +238,9 @@ int64_t choose_row_groups(const Spec& spec, const Target& target) {
 }
 
 /// Decides whether to cache the [N] values. Caching saves conversions, unless the values are used as they are in
-/// memory. It does not pay where the cached values would take room that wide rows need in L2 or, on a Zen 4 with bf16
-/// columns, too much of L1, nor in a forward pass, which reads the values only once per block of rows (NOTES N-611).
+/// memory. It does not pay if the cached values would take room that wide rows need in L2 or, on a Zen 4 with bf16
+/// columns, too much of L1. Nor does it pay in a forward pass, which reads the values only once per block of rows
+/// (NOTES N-611).
 int choose_cache_columns(const Spec& spec, const Target& target) {
     constexpr int64_t min_rows = 64;
     if (spec.pass == Pass::forward) return 0;
@@ -258,8 +259,8 @@ int choose_cache_columns(const Spec& spec, const Target& target) {
 }
 
 /// Returns the number of rows, at most `usual`, whose elements are cached on the stack, or 0. Caching gains if the last
-/// sweep would compute functions or divisions again, or if rows that need conversion come from L2 and the stack holds 4
-/// of them (NOTES N-612).
+/// sweep would otherwise repeat functions or divisions, or if rows that need conversion come from L2 and the stack
+/// holds 4 of them (NOTES N-612).
 int rows_with_cached_elements(const Spec& spec, const Target& target, CpuSchedule cpu, int usual, Legality& legality) {
     const bool caches_slow =
         spec.writes_matrices() && cpu.split_rows == 0 && cpu.overlap == 0 && legality.caches_slow_elements(cpu);
@@ -275,8 +276,8 @@ int rows_with_cached_elements(const Spec& spec, const Target& target, CpuSchedul
     return legality.allows(cpu) ? cpu.row_block : 0;
 }
 
-/// Returns the number of threads that share each row in thread groups, or 0. Only wide rows are shared, and by no more
-/// threads than they need, because threads wait for each other after every block of rows (NOTES N-613).
+/// Returns the number of threads that share each row in thread groups, or 0. Only wide rows are shared, and only by as
+/// many threads as they need, because threads wait for each other after every block of rows (NOTES N-613).
 int64_t threads_per_group(const Spec& spec, const Target& target, const CpuSchedule& cpu) {
     const int64_t threads = threads_of_row(spec, target);
     const bool is_shared = spec.cols >= narrowest_shared && spec.cols <= widest_range(target);
@@ -284,9 +285,9 @@ int64_t threads_per_group(const Spec& spec, const Target& target, const CpuSched
     return can && threads > 1 && target.cpu.cores / threads >= 2 ? threads : 0;
 }
 
-/// Returns the number of rows up to which columns are split, for launches whose row groups would use only a few cores.
-/// The widest rows are always split, because all L2 caches together hold more of a row than one does. On a single
-/// thread, splitting saves the partials (NOTES N-614).
+/// Returns the number of rows up to which columns are split, for launches whose row groups would occupy only a few
+/// cores. The widest rows are always split, because the L2 caches of all cores hold more of a row than one does. On a
+/// single thread, splitting makes partials unnecessary (NOTES N-614).
 int64_t choose_split_rows(const Spec& spec, const Target& target, int64_t group_threads) {
     if (spec.invariant || spec.group_columns() > 0) return 0;
     if (spec.cols > widest_range(target)) return INT64_MAX;
@@ -311,7 +312,7 @@ int choose_row_block(const Spec& spec, const Target& target, CpuSchedule cpu, in
     return may_stage_output(spec, cpu) ? std::min(rows, cpu.row_block) : rows;
 }
 
-/// Notes which properties of the problem decided.
+/// Notes which properties of the problem decided the schedule.
 void explain(const Spec& spec, const Target& target, const CpuSchedule& cpu, int64_t group_threads, Reasons reasons) {
     constexpr std::string_view widths[] = {"several rows fit a core's L2", "a row or two fit a core's L2",
                                            "no row fits a core's L2"};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chooses a CUDA schedule without measuring: of the schedules of the nearest measured points, the one that should be the
-// fastest here. If no point's schedule fits, a search finds the fewest blocks and vectors a thread in which a row fits.
+// Chooses a CUDA schedule without measuring: takes the schedules of the nearest measured points, and returns the one
+// that should be the fastest here. If none of them fits, a search finds the fewest blocks and vectors per thread that
+// hold a row.
 #include "plan/cuda.h"
 #include "schedule/cuda_cost.h"
 #include "schedule/cuda_fit.h"
@@ -20,7 +21,7 @@ namespace normjit::schedule {
 
 namespace {
 
-/// Returns the most promising of the nearest points' schedules. A point of the problem itself was measured.
+/// Returns the most promising schedule of the nearest points. A point of the problem itself has been measured.
 std::optional<Schedule> from_points(const CudaFit& fit, const PointSet& points, Reasons reasons) {
     const std::vector<CudaFromPoint> found = find_in_points(points, fit, compared_points);
     if (found.empty()) return std::nullopt;
@@ -41,8 +42,8 @@ std::optional<Schedule> from_points(const CudaFit& fit, const PointSet& points, 
     return chosen.schedule;
 }
 
-/// Returns the schedule with the fewest blocks, then the fewest vectors a thread, in which a row fits; none if no cluster
-/// can hold it.
+/// Returns the schedule that holds a row in the fewest blocks and then the fewest vectors per thread; none if no
+/// cluster can hold it.
 std::optional<CudaSchedule> whole_rows(const CudaFit& fit) {
     const CudaFeatures& problem = fit.features();
     constexpr int most_steps = 32, most_threads = 1024, warp = 32;
@@ -103,8 +104,8 @@ int64_t unit_of_groups(const Spec& spec, const CudaSchedule& s) {
     return spec.cols % s.vector_width == 0 ? 1 : s.vector_width / std::gcd(s.vector_width, s.rows_per_block);
 }
 
-/// A GPU's clusters lie inside groups of multiprocessors, some of which are switched off, so not all multiprocessors
-/// can have one (NOTES N-710).
+/// A GPU's clusters lie inside groups of multiprocessors, in which some multiprocessors are switched off. The rest of a
+/// group may be too small for one more cluster (NOTES N-710).
 int64_t cuda_row_groups(const Spec& spec, const Target& target, const CudaSchedule& s) {
     int64_t blocks = target.cuda.sm_count;
     if (s.cluster == 4 || s.cluster == 8) blocks = blocks * 10 / 11;
@@ -130,7 +131,7 @@ std::vector<Schedule> cuda_schedules_of_points(const Spec& spec, const Target& t
     return schedules;
 }
 
-/// With `invariant`, a row's bits, and so all but the row groups, must not depend on the number of rows.
+/// With `invariant`, the bits of a row must not depend on the number of rows: only the row groups may depend on it.
 Schedule heuristic_cuda(const Spec& spec, const Target& target, const PointSet& points, Reasons reasons) {
     if (!spec.invariant || !spec.rows) return choose(spec, target, points, reasons);
     Spec any_batch = spec;

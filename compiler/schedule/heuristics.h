@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The heuristics of CPUs and GPUs.
+// The heuristics for CPUs and GPUs.
 #pragma once
 
 #include "normjit/points.h"
@@ -11,7 +11,7 @@
 
 namespace normjit::schedule {
 
-/// Collects the reasons for a schedule, one line for each decision, if they are wanted.
+/// Collects the reasons for a schedule, one line per decision, if the caller wants them.
 class Reasons {
   public:
     Reasons() = default;
@@ -26,18 +26,18 @@ class Reasons {
 };
 
 Schedule heuristic_cpu(const Spec& spec, const Target& target, Reasons reasons);
-/// How many points' schedules heuristic_cuda() compares.
+/// The number of points whose schedules heuristic_cuda() compares.
 inline constexpr size_t compared_points = 16;
 Schedule heuristic_cuda(const Spec& spec, const Target& target, const PointSet& points, Reasons reasons);
 
-/// Returns the schedules of the nearest points, at any distance, that fit: at most `count`, the most promising first.
+/// Returns the schedules of the nearest points that fit, at any distance: at most `count`, the most promising first.
 std::vector<Schedule> cuda_schedules_of_points(const Spec& spec, const Target& target, const PointSet& points,
                                                size_t count);
 
-/// The fewest columns for which a range of a CPU's schedule is worth a task.
+/// The fewest columns that make a range of a CPU schedule worth a task.
 inline constexpr int64_t least_range_columns = 512;
 
-/// Returns the number that must divide a CUDA schedule's row groups, as in CudaPath::groups().
+/// Returns the number that must divide the row groups of a CUDA schedule, as in CudaPath::groups().
 int64_t unit_of_groups(const Spec& spec, const CudaSchedule& schedule);
 /// Returns the number of row groups that run at once on a GPU.
 int64_t cuda_row_groups(const Spec& spec, const Target& target, const CudaSchedule& schedule);

@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::string_view device_word = "device", target_word = "target", separator = " | ";
 
-/// Divides a line at its last separator, because the text of a formula may have some.
+/// Divides a line at its last separator, because the text of a formula may contain the separator too.
 Expected<std::pair<std::string_view, std::string_view>> split_last(std::string_view line) {
     const size_t at = line.rfind(separator);
     if (at == line.npos) return invalid_argument("a point is SPEC | SCHEDULE | SHARE DATE");
@@ -148,7 +148,7 @@ const PointSet::Source::CudaPoint* PointSet::Source::CudaLine::parse(const Targe
         std::make_unique<CudaPoint>(*std::move(point), schedule::cuda_features(spec, OperandList(spec), target), most);
     const CudaPoint* others = nullptr;
     if (parsed_.compare_exchange_strong(others, parsed.get())) return parsed.release();
-    return others;  // another thread parsed it meanwhile
+    return others;  // another thread has parsed it meanwhile
 }
 
 void PointSet::add(const PointFile& file, std::string source) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The points of a device as heuristics search them, and the files that are in the library.
+// The points of a device in the form that heuristics search, and the files in the library.
 #pragma once
 
 #include "schedule/cuda_features.h"
@@ -15,12 +15,12 @@
 
 namespace normjit {
 
-/// A file. Its points are parsed when a search first comes near them.
+/// A file. A point is parsed when a search first comes near it.
 struct PointSet::Source {
-    /// `text` is a file's content. Lines that are not points are skipped.
+    /// `text` is the content of a file. Lines that are not points are skipped.
     Source(std::string called, std::string of);
 
-    /// What a search needs to know about a GPU's point.
+    /// What a search needs to know about a point of a GPU.
     struct CudaPoint {
         Point point;
         schedule::CudaFeatures features;

@@ -26,7 +26,7 @@ double distance(int64_t a, int64_t b) {
     return std::fabs(log(a) - log(b));
 }
 
-/// Sorts by distance from `from`, measured as a ratio, the nearest first.
+/// Sorts by the ratio to `from`, nearest first.
 void sort_by_distance(std::vector<int64_t>& values, int64_t from) {
     std::ranges::stable_sort(values, {}, [from](int64_t value) { return distance(value, from); });
 }
@@ -57,7 +57,7 @@ struct ScheduleSpace::Impl {
           dimensions(machine.isa == Isa::cuda ? schedule::cuda_dimensions() : schedule::cpu_dimensions()) {}
     Impl(const Impl&) = delete;
 
-    /// False for most illegal schedules, which takes a fraction of the time of legality(), and for those that certainly
+    /// False for most illegal schedules, in a fraction of the time that legality() takes, and for those that certainly
     /// spill or leave some blocks waiting for shared memory.
     bool is_worth_a_look(const Schedule& schedule) const {
         const auto* cuda = std::get_if<CudaSchedule>(&schedule.device);
@@ -73,7 +73,7 @@ struct ScheduleSpace::Impl {
         return is_worth_a_look(schedule) && usability(spec, schedule, target).ok();
     }
 
-    /// From dimension `first` on, replaces each value that its dimension no longer offers by the nearest one.
+    /// Replaces each value that its dimension no longer offers by the nearest one, beginning with dimension `first`.
     void repair(Schedule& schedule, size_t first) const {
         for (size_t i = first; i < dimensions.size(); ++i) {
             std::vector<int64_t> values = dimensions[i].values(searched, schedule);
@@ -109,7 +109,7 @@ ScheduleSpace::~ScheduleSpace() = default;
 const Schedule& ScheduleSpace::start() const { return impl_->searched.heuristic; }
 
 std::vector<Schedule> ScheduleSpace::neighbours(const Schedule& schedule) const {
-    std::vector<std::vector<int64_t>> steps;  // the steps along each dimension
+    std::vector<std::vector<int64_t>> steps;  // the steps that are possible along each dimension
     size_t longest = 0;
     for (const Dimension& dimension : impl_->dimensions) {
         std::vector<int64_t> values = dimension.values(impl_->searched, schedule);
@@ -146,14 +146,15 @@ std::vector<Schedule> ScheduleSpace::relatives() const {
     const SearchedProblem& p = impl_->searched;
     std::vector<Schedule> found;
     const auto add = [&](Spec other, double cols, double rows) {
-        constexpr int64_t widest = 16;  // other widths differ by multiples of it, so rows start in vectors as before
+        constexpr int64_t widest = 16;  // other widths differ by multiples of it, so the alignment of rows does not
+                                        // change
         const int64_t start = other.cols % widest;
         const double vectors = (static_cast<double>(other.cols) * cols - static_cast<double>(start)) / widest;
         other.cols = std::max<int64_t>(std::llround(vectors) * widest + start, 1);
         other.rows = std::max<int64_t>(std::llround(static_cast<double>(p.rows) * rows), 1);
         if (!validate(other).ok()) return;
         Schedule choice = heuristic(other, p.target);
-        // Keeps the vectors a thread rather than the number of threads, and as many groups as run at once.
+        // Keeps the vectors per thread rather than the number of threads, and as many groups as run at once.
         if (auto* cuda = std::get_if<CudaSchedule>(&choice.device)) {
             cuda->threads_per_row = std::max(1, static_cast<int>(std::lround(cuda->threads_per_row / cols)));
             choice.row_groups = schedule::cuda_row_groups(p.spec, p.target, *cuda);
