@@ -19,19 +19,19 @@ Status error(std::string_view part, std::string_view reason) {
     return invalid_argument(fmt::format("artifact: {}: {}", part, reason));
 }
 
-/// Adds a prefix to the error of a part's own parser: "artifact: spec: cols=0: ...".
+/// Puts a prefix before the error of a part's own parser: "artifact: spec: cols=0: ...".
 template <class T>
 Expected<T> in_artifact(Expected<T> part) {
     if (part.ok()) return part;
     return Status(part.status().code(), "artifact: " + part.status().message());
 }
 
-/// Reads an artifact from its front.
+/// Reads an artifact from front to back.
 class Reader {
   public:
     explicit Reader(std::string_view bytes) : rest_(bytes) {}
 
-    /// Returns the rest of a line that starts with this word.
+    /// Reads a line that starts with this word, and returns the rest of it.
     Expected<std::string_view> line(std::string_view word) {
         const size_t end = rest_.find('\n');
         if (end == rest_.npos) return error(word, "is cut off");
@@ -42,7 +42,7 @@ class Reader {
         return error(word, fmt::format("there is '{}' instead", text::shown(line)));
     }
 
-    /// Returns `count` bytes and skips the end of their line.
+    /// Returns the next `count` bytes, and skips the end of their line.
     Expected<std::string_view> bytes(int64_t count) {
         if (count >= static_cast<int64_t>(rest_.size()) || rest_[static_cast<size_t>(count)] != '\n')
             return error("code", fmt::format("is not the {} bytes that it says", count));
@@ -115,7 +115,7 @@ std::string words(const auto&... values) {
     return text;
 }
 
-// The structured binding names every member, so a new member does not compile until it is named here.
+// The structured binding names every member, so a new member breaks the build until it is added here.
 
 std::string launch_text(const CudaLaunch& launch) {
     const auto& [entry, grid, blocks, threads, shared_bytes, cluster, dependent] = launch;
@@ -149,8 +149,8 @@ std::string serialise(const Artifact& artifact) {
     return bytes += checksum_line(bytes);
 }
 
-/// Reads the parts before comparing the checksum, because an error about an unreadable part says more. Expensive work
-/// comes after the checksum.
+/// Reads the parts before it compares the checksum, because an error about an unreadable part says more. Work that
+/// takes long comes after the checksum.
 Expected<Artifact> parse_artifact(std::string_view bytes) {
     const DefaultSettings settings;
     if (!bytes.starts_with(artifact_magic))

@@ -11,11 +11,11 @@ namespace normjit {
 
 struct Attribute {
     std::string_view key;
-    std::string_view refusal;  ///< why other tensors may not be named
-    bool describes_layer;      ///< a text may name tensors that no requested output depends on
+    std::string_view refusal;  ///< says why other tensors may not be named
+    bool describes_layer;      ///< a text may also name tensors that no requested output depends on
     bool (*may_be_named)(Tensor tensor);
     bool (*has)(const Spec& spec, Tensor tensor);
-    /// Does nothing if the spec lacks the tensor.
+    /// Gives the attribute to a tensor. Does nothing if the spec lacks the tensor.
     void (*give)(Spec& spec, Tensor tensor);
 };
 
@@ -33,7 +33,7 @@ inline constexpr Attribute accumulate{
     },
 };
 
-/// The text names a tensor of the layer; its gradient has the attribute as well.
+/// A text names a tensor of the layer, and its gradient gets the attribute as well.
 inline constexpr Attribute per_slice{
     "per_slice",
     "only gamma and beta, with their gradients, have a row per slice",

@@ -7,7 +7,7 @@ namespace normjit {
 
 namespace {
 
-/// Saved statistics are needed if an output depends on them. Computed ones are needed if they are requested outputs.
+/// A saved statistic is needed if an output depends on it, a computed one if it is a requested output.
 bool needs_statistic(const Spec& spec, Tensor tensor) {
     const bool from_x = spec.source == Source::x;
     if (tensor == Tensor::mean && (spec.norm == Norm::rmsnorm || !from_x)) return false;
@@ -50,7 +50,7 @@ bool Spec::writes_matrices() const {
 }
 
 Spec canonical(Spec spec) {
-    if (spec.formula) return spec;  // parse_spec() left nothing out
+    if (spec.formula) return spec;  // parse_spec() has already dropped what has no effect
     if (spec.pass == Pass::forward) {
         spec.source = Source::x;
         spec.stats = Stats::recompute;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tells which outputs of a spec depend on which inputs.
+// Decides which inputs the outputs of a spec depend on.
 #pragma once
 
 #include "normjit/spec.h"
@@ -11,7 +11,7 @@ bool writes_dx(const Spec& spec);
 bool writes_statistics(const Spec& spec);
 /// True if a requested gradient depends on xhat. All do except dbeta = col_sum(dy).
 bool needs_xhat(const Spec& spec);
-/// True if a requested output depends on the tensor, in a layer that has it.
+/// True if a requested output depends on the tensor, provided the layer has it.
 bool needs(const Spec& spec, Tensor tensor);
 
 }  // namespace normjit

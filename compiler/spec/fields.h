@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The keys that the texts of all specs share, whether the norm is named or given as a formula.
+// The keys that all specs share, whether the norm is given by name or as a formula.
 #pragma once
 
 #include "support/text.h"
@@ -17,10 +17,10 @@ namespace normjit {
 /// Reads cols, rows and slices.
 Status read_sizes(const text::Fields& fields, Spec& spec);
 
-/// Returns the names of the types, then the other words.
+/// Returns the names of the types, followed by the other words.
 std::vector<std::string_view> dtypes_and(std::span<const DType> types, std::initializer_list<std::string_view> others);
 
-/// Reads the key's type. Leaves `type` unchanged if the key is missing or one of the other words.
+/// Reads the type that the key gives. Leaves `type` unchanged if the key is missing or is one of the other words.
 Status read_type(const text::Fields& fields, std::string_view key, std::span<const DType> types,
                  std::initializer_list<std::string_view> other_words, std::optional<DType>& type);
 

@@ -20,8 +20,8 @@ namespace {
 
 using gradient::Given;
 
-/// Writes the value; if the tensor accumulates, adds the value to what it holds. A value for an e8m0 tensor is rounded
-/// to that type first, because stores expect such values.
+/// Writes the value; if the tensor accumulates, adds the value to its old contents. A value for an e8m0 tensor is
+/// rounded to that type first, because stores expect a rounded value.
 void write(ir::Builder& b, const Spec& spec, Tensor tensor, ir::Expr value) {
     const bool is_rounded = b.function()[value.id].op == ir::Op::round_e8m0;
     if (spec.dtype(tensor) == DType::e8m0 && !is_rounded) return b.output(tensor, b.apply(ir::Op::round_e8m0, value));
@@ -40,7 +40,7 @@ ir::Function forward_of(const Spec& spec, ForwardPass pass) {
     return std::move(b).finish();
 }
 
-/// The tensors that a backward pass reads in addition to the inputs: the gradients of outputs, and saved values.
+/// The tensors that a backward pass reads in addition to the inputs: gradients of outputs, and saved values.
 struct GivenTensors {
     std::vector<Given> gradients, saved;
 };
@@ -75,7 +75,7 @@ Expected<ir::Function> gradient_of(const Spec& spec, ForwardPass pass) {
     return std::move(b).finish();
 }
 
-/// Makes users of detach(a) use a.
+/// Replaces detach(a) by `a` in all its users.
 ir::Function without_detach(ir::Function function) {
     const auto is_detached = [&](ir::ValueId id) { return id != ir::no_value && function[id].op == ir::Op::detach; };
     for (ir::Value& value : function.values) {
@@ -111,7 +111,7 @@ ir::Function declare_formula(const Spec& spec) {
         const auto& its = spec.formula->tensors[tensor];
         if (!its) continue;
         auto type = its->is_output ? spec.dtype_if(tensor) : spec.dtype_if(tensor).value_or(its->dtype);
-        if (type && its->is_output && its->axes.has_runs()) type = spec.compute();  // rounded when the run is summed
+        if (type && its->is_output && its->axes.has_runs()) type = spec.compute();  // rounded after the run is summed
         function.operands[tensor] = {.name = its->name,
                                      .shape = ir::shape_of(its->axes),
                                      .is_output = its->is_output,

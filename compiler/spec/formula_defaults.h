@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The defaults of the text of a spec with a formula.
+// The defaults in the text of a spec with a formula.
 #pragma once
 
 #include "normjit/dtype.h"
@@ -18,10 +18,10 @@ inline std::optional<double> usual_number(std::string_view name) {
     return std::nullopt;
 }
 
-/// Returns the default type of a tensor computed from one of this type: 8-bit types are never a default.
+/// Returns the default type of a tensor that is computed from one of this type. An 8-bit type is never a default.
 inline DType computed_type(DType type) { return is_8bit(type) ? DType::f32 : type; }
 
-/// Returns the default type of a tensor, given the first input's.
+/// Returns the default type of a tensor, given the type of the first input.
 inline DType usual_type(const Axes& axes, DType first) {
     return axes.column && !axes.has_groups() ? computed_type(first) : compute_type(first);
 }

@@ -19,20 +19,20 @@ namespace {
 constexpr std::string_view word_of_formulas = "norm";
 constexpr std::string_view extension = ".norm";
 
-/// True for the norms whose specs have the keys of SPEC.md.
+/// True for norms whose specs have the keys listed in SPEC.md.
 bool is_layer(std::string_view word) {
     return std::ranges::any_of(all_norms, [&](Norm norm) { return name(norm) == word; });
 }
 
 std::string_view name_of(const LibraryNorm& norm) { return norm.file.substr(0, norm.file.size() - extension.size()); }
 
-/// Reads a formula's body, with all tensors of the layer. Any group of columns divides cols.
+/// Reads the body of a formula, with all tensors of the layer. Every group size must divide `cols`.
 Status read_body(std::string_view formula, const ir::Signature& signature, double any_number, int64_t cols) {
     ir::Function header{.cols = cols, .compute = DType::f32, .operands = {}, .values = {}, .outputs = {}};
     for (const ir::Signature::Tensor& tensor : signature.tensors) {
-        if (tensor.is_output && (tensor.is_optional || !tensor.run.empty())) continue;  // may not be asked for
+        if (tensor.is_output && (tensor.is_optional || !tensor.run.empty())) continue;  // a spec need not request it
         const auto number = ir::free_number(header.operands, tensor.name);
-        if (!number) return {};  // a spec may leave some out
+        if (!number) return {};  // too many tensors, but a spec may leave some out
         header.operands[*number] = {.name = tensor.name,
                                     .shape = ir::shape_of(tensor.axes),
                                     .is_output = tensor.is_output,
@@ -44,15 +44,15 @@ Status read_body(std::string_view formula, const ir::Signature& signature, doubl
     return status.ok() ? Status() : invalid_argument("formula: " + status.message());
 }
 
-/// Refuses a body that is wrong whatever the numbers and the columns are. A spec has the formula on one line, so only
-/// here can an error give a place in the text that somebody wrote.
+/// Refuses a body that is wrong for all numbers and columns. A spec has the formula on one line, so only here can an
+/// error give a place in the text that the user wrote.
 Status check_body(std::string_view formula, const ir::Signature& signature) {
     Status status = read_body(formula, signature, 1, 4096);
     if (status.ok() || status.message() != read_body(formula, signature, 32, 256).message()) return {};
     return status;
 }
 
-/// Reads a formula, or the name of one in the library, after which the text must end.
+/// Reads a formula or the name of one in the library. The text must end there.
 Expected<ir::Signature> signature_of(std::string_view formula) {
     const DefaultSettings settings;
     const std::string_view word = text::trim(formula);

@@ -21,7 +21,7 @@ namespace normjit {
 
 namespace {
 
-/// Makes the spec of one text.
+/// Makes a spec from one text.
 class FormulaReader {
   public:
     FormulaReader(const FormulaSource& source, const text::Fields& fields) : source_(source), fields_(fields) {}
@@ -40,7 +40,7 @@ class FormulaReader {
         return std::move(spec_);
     }
 
-    /// Tells what the gradient of an input is. Ignores `out`.
+    /// Returns which kind of gradient an input has. Ignores `out`.
     Expected<GradientKind> gradient_kind(std::string_view input) {
         NORMJIT_RETURN_IF_ERROR(read_given());
         if (spec_.pass != Pass::backward) return fields_.error("pass", "only a backward pass has gradients");
@@ -65,7 +65,7 @@ class FormulaReader {
             const auto usual = usual_number(name);
             if (!fields_.find(name) && has_no_runs(name)) continue;
             if (!fields_.find(name) && !usual) {
-                // The word may be a misspelt value, so the message explains why it is taken for a number.
+                // The word may be a misspelt value, so the message says why it is taken for a number.
                 return invalid_argument(fmt::format(
                     "spec: {} is missing: the formula has no tensor and no value of this name, so it is a number: {}=1",
                     name, name));
@@ -79,7 +79,8 @@ class FormulaReader {
         return {};
     }
 
-    /// True if the number is the run length only of missing inputs. If the formula uses it elsewhere, its parser refuses.
+    /// True if the number is the run length of missing inputs only. If the formula also uses it elsewhere, its parser
+    /// refuses.
     bool has_no_runs(std::string_view number) const {
         const auto& all = source_.signature.tensors;
         const auto is_of_none = [&](const auto& tensor) { return tensor.run != number || is_missing(tensor); };
@@ -90,7 +91,7 @@ class FormulaReader {
         return !input.is_output && input.is_optional && fields_.find(input.name).value_or(left_out) == left_out;
     }
 
-    /// Reads the keys that both passes have, and the inputs.
+    /// Reads the keys that both passes have and the inputs.
     Status read_given() {
         formula_.source = source_.as_written;
         formula_.name = source_.signature.name;
@@ -122,7 +123,7 @@ class FormulaReader {
         return *number;
     }
 
-    /// Returns a tensor's axes, with the columns of a run.
+    /// Returns a tensor's axes, including the length of its runs of columns.
     Expected<Axes> axes_of(const SignatureTensor& tensor) const {
         Axes axes = tensor.axes;
         if (tensor.run.empty()) return axes;
@@ -158,7 +159,7 @@ class FormulaReader {
         return fields_.error(key, fmt::format("{0} needs {1}: add {1}=f32", word, its->name));
     }
 
-    /// Returns the names that out=, save= or accumulate= lists; nothing without the key.
+    /// Returns the names that out=, save= or accumulate= lists; nothing if the key is missing.
     Expected<std::optional<std::set<std::string>>> names(std::string_view key, const std::set<std::string>& allowed) {
         const auto given = fields_.find(key);
         if (!given) return std::optional<std::set<std::string>>();
@@ -192,7 +193,7 @@ class FormulaReader {
         return {};
     }
 
-    /// The forward pass, and the values in it that outputs with a gradient need.
+    /// The forward pass, and those of its values that outputs with a gradient need.
     struct Needed {
         ForwardPass pass;
         ir::PerValue<bool> by_outputs;
@@ -244,7 +245,7 @@ class FormulaReader {
         for (const Tensor tensor : all_tensors) {
             const auto& input = inputs[tensor];
             if (!input || !wanted_.contains(gradient_name(input->name))) continue;
-            // The gradient of a scalar is one run of columns, [N/N]: a sum over the rows and the columns.
+            // The gradient of a scalar is a run of all columns, [N/N]: a sum over the rows and the columns.
             const Axes axes = input->axes.is_scalar() ? Axes{.column = true, .run = spec_.cols} : input->axes;
             NORMJIT_RETURN_IF_ERROR(add(gradient_name(input->name), axes, true, computed_type(input->dtype)).status());
         }
@@ -264,7 +265,7 @@ class FormulaReader {
         return found != all.end() && found->axes.is_scalar();
     }
 
-    /// True for an [M,N] that all slices share. Its gradient would be a sum over the slices.
+    /// True for an [M,N] tensor that all slices share. Its gradient would be a sum over the slices.
     bool is_shared_by_slices(Tensor tensor) const {
         const Axes& axes = formula_.tensors[tensor]->axes;
         return axes.row && !axes.slice;
@@ -274,7 +275,7 @@ class FormulaReader {
         std::set<std::string> allowed, usual;
         for (const auto& [name, value] : pass.values) {
             const ir::Value& its = pass.function[value];
-            const bool is_input = its.op == ir::Op::input && its.name == name;  // not a copy of one
+            const bool is_input = its.op == ir::Op::input && its.name == name;  // an input itself, not a copy of one
             if (!is_input && its.op != ir::Op::constant) allowed.insert(name);
         }
         for (const SignatureTensor& tensor : source_.signature.tensors) {
@@ -321,7 +322,7 @@ class FormulaReader {
         }
     }
 
-    /// Refuses types of tensors that the layer does not have.
+    /// Refuses types for tensors that the layer does not have.
     Status refuse_strangers() const {
         for (const text::Fields::Field& field : fields_.all()) {
             const bool is_number =
@@ -336,7 +337,7 @@ class FormulaReader {
         return {};
     }
 
-    /// Removes the inputs that no output depends on from the spec; the formula still describes them.
+    /// Removes the inputs that no output depends on from the spec. The formula still contains them.
     Status drop_unread() {
         NORMJIT_TRY(const ir::Function function, function_of(spec_));
         formula_.has_partners = has_op(function, ir::Op::partner);

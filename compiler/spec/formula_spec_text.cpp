@@ -17,7 +17,7 @@ std::string list_text(std::string_view key, const std::vector<std::string>& name
     return fmt::format(" {}={}", key, names.empty() ? std::string(left_out) : fmt::format("{}", fmt::join(names, ",")));
 }
 
-/// Returns the tensor's default type, for a text that gives it none; nothing for an optional tensor.
+/// Returns the type of a tensor to which the text gives none; nothing for an optional tensor.
 std::optional<DType> usual_type(const Spec& spec, Tensor tensor) {
     const Formula& formula = *spec.formula;
     const auto type = [&](Tensor of) { return spec.dtype_if(of).value_or(formula.tensors[of]->dtype); };

@@ -21,7 +21,7 @@ using ir::Expr;
 using ir::Op;
 using ir::ValueId;
 
-/// True if all columns share one element. The halves then share it too, and need only one tensor.
+/// True if all columns share one element. The halves share it as well, so they need only one tensor.
 bool is_one_run(const Axes& axes, int64_t cols) { return axes.is_columns() && axes.run == cols; }
 
 /// True for a tensor of whole rows that a launch reads or writes.
@@ -30,7 +30,7 @@ bool has_second_half(const Spec& whole, Tensor tensor) {
     return its && whole.has(tensor) && its->axes.column && !is_one_run(its->axes, whole.cols);
 }
 
-/// A value in each half of a row. The two are the same for a value without columns.
+/// The value for each half of a row. Both are the same if the value has no columns.
 struct Halves {
     Expr first, second;
 };
@@ -60,7 +60,7 @@ class HalfRows {
         return std::nullopt;
     }
 
-    /// True for the value of a column output that has a single element, which both halves share.
+    /// True for a column output with a single element, which both halves share.
     bool is_one_for_both(const ir::Value& value) const {
         return std::ranges::any_of(whole_.outputs, [&](const ir::Output& output) {
             const bool is_one = spec_.axes(output.tensor).is_columns() && !second_half(output.tensor);
@@ -127,7 +127,8 @@ Formula formula_of_halves(const Spec& whole) {
         second.name = first->name + "_2";
         while (whole.find(second.name)) second.name += "_";
         second.second_half_of = tensor;
-        const Tensor number = *ir::free_number(taken, second.name);  // present, or the spec would have been refused
+        const Tensor number = *ir::free_number(taken, second.name);  // there is one, or the spec would have been
+                                                                     // refused
         taken[number] = ir::Operand();
         formula.tensors[number] = std::move(second);
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The norms of templates/norms, embedded at build.
+// The norms of templates/norms, embedded at build time.
 #pragma once
 
 #include <span>

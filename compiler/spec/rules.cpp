@@ -139,8 +139,7 @@ Status check_number(const Spec& spec, std::string_view key, double value, double
     return {};
 }
 
-/// Refuses f64 together with narrower types: it would double the code of every load and store, and is not used in
-/// practice.
+/// Refuses f64 together with narrower types: that would double the code of every load and store, and nobody uses it.
 Status check_types(const Spec& spec) {
     const bool wide = spec.compute() == DType::f64;
     for (const Tensor tensor : all_tensors) {
@@ -201,7 +200,7 @@ std::string_view name_with_type(const Spec& spec, Tensor tensor) {
     return its.name;
 }
 
-/// Refuses tensors that the formula does not have.
+/// Refuses tensors that the formula does not declare.
 Status check_declared(const Spec& spec) {
     for (const Tensor tensor : all_tensors) {
         if (!spec.has(tensor)) continue;
@@ -213,7 +212,7 @@ Status check_declared(const Spec& spec) {
     return {};
 }
 
-/// Refuses rows in which a column lacks the other one that partner() or neighbour() names.
+/// Refuses rows in which partner() or neighbour() would find no other column.
 Status check_other_columns(const Spec& spec) {
     const Formula& its = *spec.formula;
     const std::string cols = std::to_string(spec.cols);
@@ -226,7 +225,7 @@ Status check_other_columns(const Spec& spec) {
     return its.has_partners ? check_halves(spec) : Status();
 }
 
-/// Refuses types that do not go together.
+/// Refuses types that may not be combined.
 Status check_formula(const Spec& spec) {
     const bool wide = spec.compute() == DType::f64;
     for (const Tensor tensor : all_tensors) {
@@ -263,11 +262,11 @@ Status check_formula(const Spec& spec) {
     return function_of(spec).status();
 }
 
-/// True for the spec of a kernel that sees rows in halves. It has no text.
+/// True for the spec of a kernel that reads rows in halves. No text describes it.
 bool is_of_kernel(const Spec& spec) { return &whole_spec(spec) != &spec; }
 
-/// Refuses a spec whose text means other tensors, as a number of slices from 2 on gives tensors of [S,N] a row for each.
-/// The key of a cached kernel has the text.
+/// Refuses a spec whose text would mean other tensors: with 2 or more slices, a text gives each [S,N] tensor a row per
+/// slice. The text is in the key of a cached kernel.
 Status check_text(const Spec& spec) {
     const std::string text = to_text(spec);
     NORMJIT_TRY(const Spec meant, parse_formula_spec(text));
@@ -279,7 +278,7 @@ Status check_text(const Spec& spec) {
     return {};
 }
 
-/// Refuses settings without effect. Equal problems then are equal specs, and share one cache key.
+/// Refuses settings that have no effect, so that equal problems are equal specs and share one cache key.
 Status check_canonical(const Spec& spec) {
     for (const Tensor tensor : all_tensors) {
         if (!spec.has(tensor) || tensor == Tensor::x || needs(spec, tensor)) continue;

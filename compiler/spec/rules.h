@@ -23,12 +23,12 @@ std::vector<std::string_view> names_of(const IsMeant& is_meant) {
     return names;
 }
 
-/// A spec, and whether its caller gave it as a struct or as a text that describes the layer.
+/// A spec, and whether the caller gave it as a struct or as a text that describes the layer.
 struct Said {
     const Spec& spec;
-    const text::Fields* text = nullptr;  ///< null if it was a struct
+    const text::Fields* text = nullptr;  ///< null if the caller gave a struct
 
-    /// True if the caller named the key of a tensor, or eps.
+    /// True if the caller gave eps or the key of a tensor.
     bool names(std::string_view key) const;
     /// Returns "spec: <key>=<the caller's value>: <reason>".
     Status error(std::string_view key, std::string_view reason) const;
@@ -37,7 +37,7 @@ struct Said {
 /// Checks the rules that texts and structs share. Unlike a struct, a text may describe inputs that no output reads.
 Status check_rules(const Said& said);
 
-/// validate() for a spec with a formula, whatever its text means.
+/// Does the same as validate() for a spec with a formula, whatever its text means.
 Status check_formula_spec(const Spec& spec);
 
 }  // namespace normjit

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads and writes the line of text of a Spec, from keys.def and tensors.def. Both directions share default_type() and
-// default_outputs(), so one fills in what the other leaves out.
+// Reads and writes the line of text of a Spec, as keys.def and tensors.def describe it. Both directions share
+// default_type() and default_outputs(), so reading fills in what writing leaves out.
 #include "support/text.h"
 
 #include "spec/attributes.h"
@@ -27,7 +27,7 @@ using Named = PerTensor<bool>;
 constexpr std::string_view none = "none";
 constexpr std::string_view recompute = "recompute,";
 
-/// Every tensor is a key except the statistics, whose type stats= gives.
+/// Every tensor is a key except the statistics, whose type is given by stats=.
 Words keys() {
     Words keys;
 #define ALL(key, ...) keys.push_back(#key);
@@ -39,7 +39,7 @@ Words keys() {
     return keys;
 }
 
-/// Returns the type of a tensor that the text does not name.
+/// Returns the type of a tensor to which the text gives none.
 std::optional<DType> default_type(const Spec& spec, Tensor tensor) {
     using enum Tensor;
     constexpr std::optional<DType> absent;
@@ -84,7 +84,7 @@ Status read_norm(const text::Fields& fields, Norm& norm) {
                                         text::did_you_mean(fields.head(), names)));
 }
 
-/// Reads the members of Spec that are one word each, except sizes.
+/// Reads the members of Spec that are a single word, except sizes.
 Status read_members(const text::Fields& fields, Spec& spec) {
 #define CHOICE(key, values_of, ...) NORMJIT_RETURN_IF_ERROR(fields.read(#key, spec.key, values_of));
 #define NUMBER(key, ...) NORMJIT_RETURN_IF_ERROR(fields.read(#key, spec.key));
@@ -93,7 +93,7 @@ Status read_members(const text::Fields& fields, Spec& spec) {
     return {};
 }
 
-/// Reads "saved", "recompute", a type, or "recompute,TYPE". In a forward pass, only the type of the outputs is given.
+/// Reads "saved", "recompute", a type, or "recompute,TYPE". A forward pass has only the type of the outputs.
 Status read_stats(const text::Fields& fields, Spec& spec) {
     const bool forward = spec.pass == Pass::forward;
     const std::string_view given = fields.find("stats").value_or(name(forward ? Stats::recompute : Stats::saved));
@@ -115,7 +115,7 @@ Status read_stats(const text::Fields& fields, Spec& spec) {
     return {};
 }
 
-/// Gives the pass's tensors their types, as if every output were requested.
+/// Gives the tensors of the pass their types, as if every output were requested.
 Status read_types(const text::Fields& fields, Spec& spec) {
     for (const Tensor tensor : all_tensors) {
         if (is_statistic(tensor) || !belongs_to(tensor, spec.pass)) continue;
@@ -175,8 +175,8 @@ Status read_attribute(const text::Fields& fields, const Attribute& attribute, Sp
     return {};
 }
 
-/// Returns the spec as a text would describe the layer, with the default types of inputs that no output reads. If a
-/// tensor still has no type, the layer lacks it.
+/// Returns the spec that a text describing the whole layer would give, with default types for inputs that no output
+/// reads. If a tensor still has no type, the layer lacks it.
 Spec described(const Spec& spec) {
     Spec layer = spec;
     for (const Tensor tensor : all_tensors) {
@@ -229,7 +229,7 @@ Expected<Spec> parse_spec(std::string_view text) {
     if (text.find("->") != text.npos)
         return invalid_argument(fmt::format("spec: a formula begins with the word norm and a name, not with '{}'",
                                             text::shown(text.substr(0, text.find(' ')))));
-    const DefaultSettings settings;  // a number may be denormal
+    const DefaultSettings settings;  // the text may contain a denormal number
     NORMJIT_TRY(const auto fields, text::Fields::parse("spec", text, keys()));
     Spec spec;
     Named outputs;

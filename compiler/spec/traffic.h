@@ -11,7 +11,7 @@ namespace normjit {
 /// Returns the most rows that each of `slices` slices may have.
 int64_t max_rows(const Spec& spec, int64_t slices);
 
-/// Returns the most slices, whatever their rows. Each slice counts as at least the bytes of one row.
+/// Returns the most slices, whatever the number of rows. Each slice counts as at least the bytes of one row.
 int64_t max_slices(const Spec& spec);
 
 }  // namespace normjit

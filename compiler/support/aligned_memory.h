@@ -14,7 +14,7 @@ struct Free {
 };
 using AlignedMemory = std::unique_ptr<void, Free>;
 
-/// Returns at least `bytes` at a multiple of `alignment`, or null if the system has no more memory.
+/// Returns at least `bytes` bytes, aligned to `alignment`, or null if the system has no more memory.
 inline AlignedMemory allocate_aligned(int64_t alignment, int64_t bytes) {
     const int64_t rounded = (bytes / alignment + 1) * alignment;
     return AlignedMemory(std::aligned_alloc(static_cast<size_t>(alignment), static_cast<size_t>(rounded)));

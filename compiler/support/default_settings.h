@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes arithmetic independent of the calling thread's rounding mode.
+// Makes arithmetic independent of the floating-point mode of the calling thread.
 #pragma once
 
 #include <cfenv>
@@ -7,10 +7,10 @@
 
 namespace normjit {
 
-/// The default settings in the MXCSR of an x86-64.
+/// The default value of MXCSR on x86-64.
 inline constexpr uint32_t default_mxcsr = 0x1f80;
 
-/// Sets the default floating-point settings for its lifetime: denormals are kept, rounding is to nearest even.
+/// Sets the default floating-point mode for its lifetime: denormals are kept, and rounding is to nearest even.
 class DefaultSettings {
   public:
     DefaultSettings() {

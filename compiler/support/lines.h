@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A base class for classes that write a text line by line.
+// The base of classes that write a text line by line.
 #pragma once
 
 #include <string>

@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::string_view whitespace = " \t\r\n";
 
-/// Removes the next word from `rest` and returns it; empty at the end.
+/// Removes the next word from `rest` and returns it; an empty word at the end.
 std::string_view take_word(std::string_view& rest) {
     rest = rest.substr(std::min(rest.find_first_not_of(whitespace), rest.size()));
     const std::string_view word = rest.substr(0, rest.find_first_of(whitespace));
@@ -66,8 +66,8 @@ Character character(std::string_view text) {
     return {code, count};
 }
 
-/// True for printable ASCII characters, and for letters and signs of the Unicode blocks that are usual on keyboards and
-/// in documents; not for other blanks, combining marks, and marks of the writing direction.
+/// True for printable ASCII characters, and for letters and signs of the Unicode blocks that are common on keyboards
+/// and in documents. False for other blanks, combining marks, and marks of the writing direction.
 bool is_visible(char32_t code) {
     constexpr std::pair<char32_t, char32_t> visible[] = {
         {' ', '~'},       {0xa1, 0xac},     {0xae, 0x2ff},    {0x370, 0x482},   {0x48a, 0x58a},
@@ -152,7 +152,7 @@ Expected<int64_t> parse_int(std::string_view value, int64_t least, int64_t most)
 }
 
 Expected<double> parse_double(std::string_view value) {
-    const DefaultSettings settings;  // from_chars uses its caller's rounding mode
+    const DefaultSettings settings;  // from_chars uses the rounding mode of its caller
     double number = 0;
     const char* end = value.data() + value.size();
     const auto [stop, code] = std::from_chars(value.data(), end, number);

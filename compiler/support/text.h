@@ -15,28 +15,28 @@
 
 namespace normjit::text {
 
-/// Returns the pieces between separators, including empty ones.
+/// Returns the pieces between separators, including empty pieces.
 std::vector<std::string_view> split(std::string_view text, char separator);
 std::string_view trim(std::string_view text);
 /// Returns the text up to the first white space; empty if there is no word.
 std::string_view first_word(std::string_view text);
 
-/// Returns `text`, in UTF-8, as errors show it: invisible characters as their numbers, such as U+00A0, control
-/// characters and invalid bytes escaped, a long text cut off.
+/// Returns `text`, in UTF-8, as errors show it: with numbers for invisible characters, such as U+00A0, with escapes for
+/// control characters and invalid bytes, and cut off if it is long.
 std::string shown(std::string_view text);
 
 bool has_control_characters(std::string_view text);
-/// Returns `text` with every control character escaped: one line, whatever a file or its name contains.
+/// Returns `text` with every control character escaped, so that it is one line whatever a file or its name contains.
 std::string one_line(std::string_view text);
 
 /// Returns "a b c".
 std::string join(std::span<const std::string_view> words);
 
-/// Returns "; did you mean 'cols'?" if one of `words` is a typing error or, if it is long, two away, else nothing. A
-/// word of one letter is never taken for another: 2 does not mean 0.
+/// Returns "; did you mean 'cols'?" if `word` is one typing error away from one of `words`, or two if it is long;
+/// otherwise nothing. A word of one letter is never taken for another: 2 does not mean 0.
 std::string did_you_mean(std::string_view word, std::span<const std::string_view> words);
 
-/// Parses a number. An error says what the value must be, without a subject: "must be a whole number".
+/// Parses a number. The error says what the value must be, without a subject: "must be a whole number".
 Expected<int64_t> parse_int(std::string_view value, int64_t least, int64_t most);
 Expected<double> parse_double(std::string_view value);
 
@@ -45,13 +45,13 @@ std::string number(double value);
 
 /// Returns a hash that is the same on every machine and in every process.
 uint64_t hash(std::string_view text);
-/// Returns 128 bits as 32 hexadecimal digits, for names and for detecting damage.
+/// Returns 128 bits as 32 hexadecimal digits, which serve as a name or to detect damage.
 std::string checksum(std::string_view text);
 
-/// The key=value words of one line. It refers to the text that it was made from.
+/// The key=value words of one line. Refers to the text that it was made from.
 class Fields {
   public:
-    /// Fails on a missing head, a word without '=', and a key that is unknown or occurs twice.
+    /// Fails if the head is missing, a word has no '=', or a key is unknown or occurs twice.
     static Expected<Fields> parse(std::string_view subject, std::string_view line,
                                   std::span<const std::string_view> keys);
 
@@ -69,10 +69,10 @@ class Fields {
     Status error(std::string_view key, std::string_view reason) const;
     /// Returns error() with "allowed: a b c" and a guess at what was meant.
     Status not_one_of(std::string_view key, std::span<const std::string_view> words) const;
-    /// The same for one word of a list.
+    /// Does the same for one word of a list.
     Status not_one_of(std::string_view key, std::string_view word, std::span<const std::string_view> words) const;
 
-    /// Each read leaves `value` unchanged if the key is missing.
+    /// The read functions leave `value` unchanged if the key is missing.
     Status read(std::string_view key, int64_t& value, int64_t least, int64_t most) const;
     Status read(std::string_view key, double& value) const;
     Status read(std::string_view key, bool& value) const;
@@ -86,7 +86,7 @@ class Fields {
         return status;
     }
 
-    /// Reads one of `all`, by the word that name() gives it.
+    /// Reads one of `all` by its name().
     template <class T, size_t n>
     Status read(std::string_view key, T& value, const T (&all)[n]) const {
         const auto given = find(key);

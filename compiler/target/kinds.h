@@ -10,10 +10,10 @@
 
 namespace normjit {
 
-/// Returns the words as errors list them: of GPUs the best-known one.
+/// Returns the words as errors list them; for GPUs, only the best-known one.
 std::span<const std::string_view> target_kinds();
 
-/// parse_target() whose errors list `allowed`.
+/// Does the same as parse_target(), but errors list `allowed`.
 Expected<Target> parse_target(std::string_view text, std::span<const std::string_view> allowed);
 
 }  // namespace normjit

@@ -16,7 +16,7 @@ namespace {
 
 using Limits = TargetLimits;
 
-/// The CPUs, each with the word that begins its target's text. Only the first has optional features.
+/// The CPUs, with the word that begins the text of each target. Only the first has optional features.
 struct Cpu {
     std::string_view head;
     Isa isa;
@@ -37,7 +37,7 @@ constexpr std::string_view kinds[] = {"x86-64-avx512", "x86-64-v3", "x86-64", "a
 
 const Cpu& cpu_of(const Target& target) { return *std::ranges::find(cpus, target.isa, &Cpu::isa); }
 
-/// The best-known device of each compute capability, according to data sheets and the CUDA programming guide.
+/// The best-known device of each compute capability. The numbers come from data sheets and the CUDA programming guide.
 constexpr CudaTarget common_devices[] = {
     {70, 80, 98304, 6 << 20},       // V100
     {75, 40, 65536, 4 << 20},       // T4
@@ -49,7 +49,7 @@ constexpr CudaTarget common_devices[] = {
     {120, 170, 101376, 96 << 20},   // RTX 5090
 };
 
-/// Returns the newest of these devices that is not newer than `sm`; newer devices seldom have less.
+/// Returns the newest of these devices that is not newer than `sm`; a newer device seldom has less.
 CudaTarget common_device(int sm) {
     CudaTarget best = common_devices[0];
     for (const CudaTarget& device : common_devices) {
