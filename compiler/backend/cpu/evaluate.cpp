@@ -34,7 +34,7 @@ class Evaluation {
         around_.live.erase(id);
     }
 
-    /// Takes over the registers of an operand that is used here for the last time, or takes free ones.
+    /// Takes over the registers of an operand that is used for the last time, or takes free ones.
     Unit take_result(const std::vector<ValueId>& dying) {
         const Unit to = dying.empty() ? registers_.take(around_.vectors) : unit(dying[0]);
         for (size_t i = 1; i < dying.size(); ++i) registers_.give_back(unit(dying[i]), around_.vectors);
@@ -64,8 +64,8 @@ class Evaluation {
         around_.live.insert_or_assign(op.result, made);
     }
 
-    /// Returns a unit whose even columns are the odd ones of `from`, and the reverse. If it takes over the registers of
-    /// `from`, they only change places.
+    /// Returns a unit with the even and odd columns of `from` exchanged. If it takes over the registers of `from`, they
+    /// only swap places.
     Unit exchanged(const Unit& to, const Unit& from, bool takes_over) {
         const auto [even, odd] = from.vectors;
         if (takes_over) return {{odd, even}};

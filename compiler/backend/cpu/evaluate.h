@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Emits the ops of one vector, and decides which register each value lives in while it is needed.
+// Emits the ops of one vector, and decides in which register each value lives while it is needed.
 #pragma once
 
 #include "backend/cpu/machine.h"
@@ -14,7 +14,7 @@ namespace normjit::backend::cpu {
 
 using Live = std::map<ValueId, Unit>;
 
-/// The accumulators of a unit's sum.
+/// The accumulators of one sum of a unit.
 using UnitSum = std::array<Accumulator, 2>;
 
 inline Unit values_of(Machine& machine, const UnitSum& sum) {
@@ -23,20 +23,20 @@ inline Unit values_of(Machine& machine, const UnitSum& sum) {
     return unit;
 }
 
-/// Says where the values of a loop body come from and go to, for one unit.
+/// Says, for one unit, where the values of a loop body come from and go to.
 struct Environment {
     Live live = {};                  ///< values that are already known; the body adds its results
     std::vector<UnitSum> sums = {};  ///< indexed by MicroOp::index
-    std::function<Unit(const Unit& to, ValueId)> load = {};  ///< loads an input tensor's unit
-    std::function<void(const Unit&, Tensor)> store = {};     ///< stores a unit, and may overwrite it
+    std::function<Unit(const Unit& to, ValueId)> load = {};  ///< loads a unit of an input tensor
+    std::function<void(const Unit&, Tensor)> store = {};     ///< stores a unit; may overwrite it
     std::function<void(const Unit&, ValueId)> spill = {};    ///< writes a value to memory for a later sweep
-    Lanes lanes = Lanes::all;                                ///< tail: sums do not change in the lanes beyond the row
-    int vectors = 1;                                         ///< registers of a unit
+    Lanes lanes = Lanes::all;                                ///< tail: sums stay unchanged in the lanes beyond the row
+    int vectors = 1;                                         ///< registers per unit
     Form form = Form::columns;
 };
 
-/// Emits a body once. Registers of the body's own values are taken and given back; results keep theirs in
-/// `around.live`. If there are too few registers, values wait in the frame.
+/// Emits a body once. Takes registers for the body's own values and gives them back, except that results keep theirs in
+/// `around.live`. If there are too few registers, some values wait in the frame.
 void evaluate(Machine& machine, Registers& registers, const ir::Function& function, const Selection& body,
               Environment& around);
 

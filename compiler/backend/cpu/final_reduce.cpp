@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The phase `final_reduce`. For a range of columns it adds the row groups' partials in order, several groups at a time,
-// and stores the column outputs, rounded once. The largest magnitudes, from which the caller makes scalar outputs,
-// remain in the first group's partials.
+// and stores the column outputs, each rounded once. The largest magnitudes stay in the first group's partials; the
+// caller makes scalar outputs from them.
 #include "artifact/cpu_abi.h"
 #include "backend/cpu/evaluate.h"
 #include "backend/cpu/loop_bodies.h"
@@ -42,7 +42,8 @@ class FinalReduceEmitter {
     }
 
   private:
-    /// Emits the loop over a range: whole units, except that the last range of a row ends where the row does.
+    /// Emits the loop over a range of columns. It handles whole units, except that the last range of a row ends where
+    /// the row does.
     void emit_range(bool per_slice) {
         epilogue_ = plan::epilogue_of(plan_, per_slice);
         Registers registers = m_.registers();
@@ -67,7 +68,7 @@ class FinalReduceEmitter {
 
     using Sums = std::vector<UnitSum>;
 
-    /// Calls visit(k, v) for each partial array k that is reduced to this shape and each vector v of a unit.
+    /// Calls visit(k, v) for each partial array k that is reduced to this shape, and each vector v of a unit.
     template <class Visit>
     void for_each(Shape shape, Visit visit) const {
         for (size_t k = 0; k < epilogue_.sums.size(); ++k) {
@@ -101,7 +102,7 @@ class FinalReduceEmitter {
         return sums;
     }
 
-    /// Sums the next groups before they are added to the previous ones.
+    /// Adds up the next groups before adding them to the previous ones.
     void add_groups(const Sums& sums, Registers registers) {
         const Sums in_hand = take_zeros(Shape::cols, registers);
         m_.set(groups_in_hand_, groups_at_once);
@@ -121,7 +122,7 @@ class FinalReduceEmitter {
         for_each(Shape::cols, [&](size_t k, size_t v) { m_.add(sums[k][v], in_hand[k][v]); });
     }
 
-    /// Writes the range's largest magnitudes, one in each lane, and zeros after them: partial_unit_bytes in all.
+    /// Writes the largest magnitudes of the range, one in each lane, followed by zeros: partial_unit_bytes in all.
     void write_largest(Registers registers) {
         const Accumulator zero = m_.accumulator(registers);
         m_.zero(zero);
@@ -160,8 +161,8 @@ class FinalReduceEmitter {
     const plan::Plan& plan_;
     plan::Epilogue epilogue_;  ///< the epilogue of one slice, or of all rows
     Sums largest_;             ///< the range's largest magnitude, for each scalar output
-    const Integer column_;     ///< counts from the task's first column
-    const Integer left_;       ///< columns still to do
+    const Integer column_;     ///< the current column, counted from the task's first
+    const Integer left_;       ///< columns that remain
     const Integer partial_;    ///< the address of the current group's partials
     const Integer groups_;     ///< groups that remain
     const Integer groups_in_hand_;

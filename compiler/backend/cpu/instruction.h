@@ -6,7 +6,7 @@
 
 namespace normjit::backend::cpu {
 
-/// How the elements of a row are reduced to one: their sum, or the largest. Elsewhere, "sum" means either.
+/// How the elements of a row are reduced to one: to their sum, or to the largest. Elsewhere, "sum" means either.
 enum class Reduction : uint8_t { sum, largest };
 
 enum class Instruction : uint8_t {
@@ -15,23 +15,23 @@ enum class Instruction : uint8_t {
     sub,
     mul,
     div,          ///< result = a op b
-    div_or_zero,  ///< result = a / b, 0 where b is 0
+    div_or_zero,  ///< result = a / b; 0 where b is 0
     rsqrt,        ///< result = 1 / sqrt(a)
     sqrt,
     abs,
     min,
-    max,  ///< result = the smaller or larger, NaN if one is NaN
+    max,  ///< result = the smaller or larger; NaN if one is NaN
     min_number,
-    max_number,  ///< the same, for a b that is not NaN
+    max_number,  ///< the same for a `b` that is not NaN
     compare,
     neighbour,  ///< result = a with the columns of each pair exchanged
     copysign,
     ldexp,
     mantissa,
-    exponent,  ///< as ir/ops.def says
+    exponent,  ///< see ir/ops.def
     round_bf16,
     round_f16,              ///< result = a, rounded to the type
-    finite_or_zero,         ///< result = a, 0 where it is NaN or infinite
+    finite_or_zero,         ///< result = a; 0 where `a` is NaN or infinite
     multiply_add,           ///< result = a * b + c
     negative_multiply_add,  ///< result = c - a * b
     multiply_subtract,      ///< result = a * b - c
@@ -42,7 +42,7 @@ enum class Instruction : uint8_t {
     store,                  ///< tensor = a
     spill,                  ///< a is written to memory for a later sweep
     save,                   ///< a waits in the frame, at `index`
-    restore,                ///< result = what waits at `index`
+    restore,                ///< result = the value that waits at `index`
     release                 ///< a gives up its registers
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The operands of a Machine's integer arithmetic: numbers and addresses, in registers, in memory or constant.
+// The operands of a Machine's integer arithmetic: numbers and addresses that are in registers, in memory or constant.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ struct Integer {
     bool operator==(const Integer&) const = default;
 };
 
-/// Eight bytes of the function's argument, constant while the function runs.
+/// Eight bytes of the function's argument. They stay constant while the function runs.
 struct Field {
     int64_t offset;
     bool is_address = false;
@@ -34,12 +34,12 @@ struct Amount {
 
 enum class Relation : uint8_t { less, not_less, equal, not_equal, greater, below };
 
-/// What the next branch, set_if() or loop depends on; no other code may be emitted in between.
+/// What the next branch, set_if() or loop depends on. No other code may be emitted in between.
 struct Condition {
     uintptr_t handle;
 };
 
-/// The address base + index * scale + offset, in bytes. Scale: 1, 2, 4 or 8.
+/// The address base + index * scale + offset, in bytes. The scale is 1, 2, 4 or 8.
 struct Address {
     Integer base;
     Integer index = {};  ///< `none` if there is no index
@@ -47,7 +47,7 @@ struct Address {
     int64_t offset = 0;
 };
 
-/// Where an Integer lives on a machine with named registers: in a register while there are any, else in the frame.
+/// Where an Integer lives on a machine with named registers: in a register if one is free, else in the frame.
 enum class Home : uint8_t { a_register, frame };
 
 }  // namespace normjit::backend::cpu

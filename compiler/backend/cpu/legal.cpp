@@ -32,8 +32,8 @@ Status may_overlap(const plan::Plan& plan) {
     return {};
 }
 
-/// Refuses schedules that would make the order of a row's sum depend on the batch. A row must be summed as a whole, and
-/// by the same loop whether or not the next block is full.
+/// Refuses schedules that would make the order of a row's sum depend on the batch. A row must be summed as a whole, by
+/// a loop that does not depend on whether the next block is full.
 Status keeps_rows_alike(const CpuSchedule& cpu) {
     const auto refuse = [](std::string_view field, int64_t value) {
         return invalid_argument(fmt::format("schedule: {}={}: invariant=1 needs 0", field, value));
@@ -42,7 +42,7 @@ Status keeps_rows_alike(const CpuSchedule& cpu) {
     return cpu.split_rows != 0 ? refuse("split_rows", cpu.split_rows) : Status();
 }
 
-/// Refuses schedules that do not take the columns group by group, or that share them among threads.
+/// Refuses schedules that do not go through the columns group by group, or that share them among threads.
 Status takes_groups(const CpuSchedule& cpu) {
     const auto refuse = [](std::string_view field, int64_t value, int needed) {
         return invalid_argument(fmt::format("schedule: {}={}: group_max needs {}", field, value, needed));

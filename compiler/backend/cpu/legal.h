@@ -7,7 +7,7 @@
 
 namespace normjit::backend::cpu {
 
-/// Checks that the loop nest can implement the plan on any machine. The error names the part that it cannot.
+/// Checks that the loop nest can implement the plan on any machine. The error names the part that it cannot implement.
 Status check(const plan::Plan& plan);
 
 }  // namespace normjit::backend::cpu

@@ -11,7 +11,7 @@ namespace normjit::backend::cpu {
 
 namespace {
 
-/// Appends the ids in order, each once.
+/// Appends each id once, in order.
 void add_each(std::vector<ValueId>& to, const std::vector<ValueId>& ids) {
     to.insert(to.end(), ids.begin(), ids.end());
     std::sort(to.begin(), to.end());
@@ -126,7 +126,7 @@ class GroupSelection {
                     [&](ValueId id) { return function_[id].shape != ir::Shape::rows && reads_on(id); });
     }
 
-    /// Returns a body for the needed values. Those in `waiting` are reloaded, not computed.
+    /// Returns a body that provides the needed values. Those in `waiting` are reloaded, not computed.
     LoopBody body(const ir::PerValue<bool>& needed, const std::vector<ValueId>& waiting) const {
         plan::Sweep part;
         std::vector<ValueId> reloads = waiting;
@@ -168,7 +168,7 @@ class GroupSelection {
     const ir::Function& function_;
     const plan::Sweep& sweep_;
     const ir::PerValue<bool> of_group_;
-    ir::PerValue<bool> first_, second_;  ///< what each pass over a group needs
+    ir::PerValue<bool> first_, second_;  ///< the values that each pass over a group needs
     GroupBodies made_;
 };
 
@@ -180,7 +180,7 @@ namespace {
 
 int own_registers(const plan::Plan& plan, const LoopBody& body) { return Selection(plan.function, body).units; }
 
-/// Returns the demand of the loop with overlapped sweeps, which handles a row of one sweep and then, in the same
+/// Returns the demand of the loop with overlapped sweeps. It handles a row of one sweep and then, in the same
 /// registers, a row of the other.
 Demand demand_of_overlap(const plan::Plan& plan, const CpuSchedule& cpu, int vectors) {
     const plan::Sweep &first = plan.sweeps.front(), &last = plan.sweeps.back();

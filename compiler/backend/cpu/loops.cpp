@@ -22,7 +22,7 @@ RowLoops::RowLoops(Machine& machine, const plan::Plan& plan, Caching caching, Ex
     assign_pointers();
 }
 
-/// Assigns registers first to the integers that are used most; pointers for prefetching come last.
+/// Assigns registers first to the integers that are used most. Pointers for prefetching come last.
 void RowLoops::assign_pointers() {
     const auto take = [&] { return m_.integer(Home::a_register); };
     for (const Operand& operand : plan_.operands) {
@@ -196,13 +196,13 @@ void RowLoops::begin_group() {
     m_.set(rows_left_, number(offsetof(RowsTask, rows)));
     const auto tail = static_cast<int>(plan_.spec.cols % m_.unit_columns());
     if (plan_.spec.group_columns() > 0) {
-        m_.set_tail(1);  // rows are made of whole units, and a group has one element
+        m_.set_tail(1);  // rows consist of whole units, but a group has only one element
     } else if (tail > 0) {
         m_.set_tail(tail);
     }
 }
 
-/// Computes the rows of this block and the distance to the next one's; 0 after the last block.
+/// Computes how many rows this block has, and how far away the next block's rows are; 0 after the last block.
 void RowLoops::begin_block() {
     const Integer rows = m_.temporary(), most = row_, ahead = column_;
     m_.set(rows, rows_left_);
@@ -303,7 +303,7 @@ void RowLoops::for_each_rows(const Emit& body) {
     });
 }
 
-/// Ranges begin at whole steps; the last one has the rest of the row.
+/// Ranges begin at whole steps. The last range has the rest of the row.
 void RowLoops::for_each_columns_of_range(int width, const ColumnsBody& body) {
     const int64_t step = width * m_.unit_columns();
     const int64_t whole_columns = whole_steps(width) * step;

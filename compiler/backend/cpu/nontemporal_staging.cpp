@@ -53,7 +53,7 @@ void NonTemporalStaging::write(Integer next) {
     m_.if_else("gaps", has_gaps, [&] { write_rows(next); }, [&] { write_full_lines(next); });
 }
 
-/// Copies one line and moves to the next one.
+/// Copies one line and moves on to the next.
 void NonTemporalStaging::copy_lines() {
     m_.copy_line(line_in_memory(), line(), Caching::nontemporal);
     m_.add(offset_, line_bytes);

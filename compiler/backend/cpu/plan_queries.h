@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Properties of a plan that the code for every CPU depends on: its entry points, what they prefetch, and the content of
-// the frame.
+// Properties of a plan that the code for every CPU depends on: its entry points, what they prefetch, and what the frame
+// contains.
 #pragma once
 
 #include "artifact/nontemporal_staging.h"
@@ -13,11 +13,12 @@ namespace normjit::backend::cpu {
 
 using ir::ValueId;
 
-/// Returns Packing::even_odd if every matrix is bf16, unless the columns have groups, which may be shorter than a unit.
+/// Returns Packing::even_odd if every matrix is bf16, unless there are groups of columns, which may be shorter than a
+/// unit.
 Packing packing(const plan::Plan& plan);
 
-/// Which part of the work a function does. rows: all columns of a row group's rows, a RowsTask. column_range: some
-/// columns of one block, a SweepTask.
+/// Which part of the work a function does. `rows`: all columns of the rows of a row group, a RowsTask. `column_range`:
+/// some columns of one block, a SweepTask.
 enum class Extent { rows, column_range };
 
 /// Returns the matrices whose rows a sweep reads or writes: inputs, then outputs.
@@ -26,10 +27,10 @@ std::vector<Tensor> matrices(const ir::Function& function, const plan::Sweep& sw
 /// Returns how many bytes of the frame the cached elements of one row take.
 int64_t cached_row_bytes(const plan::Plan& plan);
 
-/// Returns the position of a sweep's row mean `k` among the row means of all sweeps.
+/// Returns the position of row mean `k` of a sweep among the row means of all sweeps.
 int64_t number_of_reduction(const plan::Plan& plan, size_t sweep, size_t k);
 
-/// True if there are entry points that store matrices past the caches, for launches that are large enough.
+/// True if there are entry points that store matrices past the caches, which large launches use.
 inline bool may_write_nontemporal(const plan::Plan& plan) {
     return plan.geometry.cpu.nontemporal_bytes >= 0 && !plan.operands.matrix_outputs().empty();
 }
@@ -46,8 +47,8 @@ inline bool is_always_split(const plan::Plan& plan) {
     return !plan.spec.has_slices() && plan.spec.rows && *plan.spec.rows <= plan.geometry.cpu.split_rows;
 }
 
-/// True if a non-temporal `rows` entry is emitted, for rows that start at line boundaries. Launches of few rows need it
-/// only if the workspace is too small to split columns, and then store through the caches.
+/// True if there is a non-temporal `rows` entry, for rows that start at line boundaries. Launches of few rows would
+/// need it only if the workspace is too small to split columns, and they then store through the caches.
 inline bool may_write_rows_nontemporal(const plan::Plan& plan) {
     return may_write_nontemporal(plan) && !has_staged_output(plan) && !is_always_split(plan);
 }
@@ -55,14 +56,14 @@ inline bool may_write_rows_nontemporal(const plan::Plan& plan) {
 /// Tell what CpuSchedule::prefetch fetches, and into which cache.
 inline bool fetches_own_row(const CpuSchedule& cpu) { return cpu.prefetch == 3; }
 inline bool fetches_into_l1(const CpuSchedule& cpu) { return cpu.prefetch != 1; }
-/// Returns the rows of the next block that are prefetched while a sweep passes over this one.
+/// Returns the matrices whose rows of the next block are prefetched while a sweep passes over this one.
 inline std::vector<Tensor> rows_ahead(const CpuSchedule& cpu, const plan::Sweep& sweep) {
     return fetches_own_row(cpu) ? std::vector<Tensor>() : sweep.ahead;
 }
-/// The distance at which the current row is prefetched: about what a core reads from memory in 100 ns.
+/// How far ahead the current row is prefetched: about what a core reads from memory in 100 ns.
 inline constexpr int row_ahead_bytes = 2048;
 
-/// Returns the operands of this shape that the elements of a sweep read, each value once.
+/// Returns the operands of this shape that the elements of a sweep read. Each value is listed once.
 std::vector<ValueId> operands_of_shape(const ir::Function& function, const plan::Sweep& sweep, ir::Shape shape);
 
 }  // namespace normjit::backend::cpu

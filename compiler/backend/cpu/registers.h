@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names of vector registers, and their equivalents on machines without named registers.
+// Names for vector registers, and what stands for them on machines without named registers.
 #pragma once
 
 #include <array>
@@ -25,14 +25,14 @@ struct Accumulator {
 /// What the lanes of a value correspond to: the columns of a unit, or rows.
 enum class Form : uint8_t { columns, rows };
 
-/// The free vector registers, the lowest first. A machine without register names has `unlimited` ones.
+/// The free vector registers, lowest first. A machine without register names has an unlimited number.
 class Registers {
   public:
     static constexpr int unlimited = 0;
     explicit Registers(int count) : is_limited_(count != unlimited), free_((uint64_t{1} << count) - 1) {}
 
     int free() const;
-    /// Takes `vectors` registers. Legality has checked that there are enough.
+    /// Takes `vectors` registers. Legality checks have made sure that there are enough.
     Unit take(int vectors);
     Vector take() { return take(1).vectors[0]; }
     void give_back(const Unit& unit, int vectors);

@@ -78,7 +78,8 @@ Vector RowValues::sum_kept(size_t k, Registers& registers, Reduction reduction) 
     return m_.reduce_lanes_of_rows(registers, loops_.kept_sum(k), loops_.rows_at_once(), reduction);
 }
 
-/// Computes the row values of a sweep from earlier row reductions and from slots. Values that have a slot are stored in it.
+/// Computes the row values of a sweep from earlier row reductions and from slots. Stores a value in its slot if it has
+/// one.
 void RowValues::compute(size_t sweep, const std::vector<ValueId>& reductions, const SumOf& sum, Block block) {
     const auto write = [&](const Unit& value, ValueId id) {
         if (loops_.has_slot(id)) m_.write_rows(loops_.slot(id, block), value.vectors[0]);
@@ -112,8 +113,8 @@ void RowValues::compute(size_t sweep, const std::vector<ValueId>& reductions, co
     store_outputs(sweep, around.live, registers, block);
 }
 
-/// Returns the [M] outputs that are stored before a sweep. If columns are split, all ranges of all later sweeps know them,
-/// and the function of the first such sweep stores them.
+/// Returns the [M] outputs that are stored before a sweep. If columns are split, all ranges of all later sweeps know
+/// the outputs, and the function of the first such sweep stores them.
 std::vector<ir::Output> RowValues::outputs_of(size_t sweep) const {
     return own_sweep_.value_or(sweep) == sweep ? plan_.sweeps[sweep].row_stores : std::vector<ir::Output>();
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Computes the [M] values between two sweeps, from the sums of the first for the elements of the second.
+// Computes the [M] values between two sweeps: from the sums of the first sweep, for the elements of the second.
 #pragma once
 
 #include "backend/cpu/evaluate.h"
@@ -18,23 +18,23 @@ class RowValues {
     /// Makes the function of a column range store the [M] outputs that are known before sweep `sweep`, and no others.
     void store_before(size_t sweep) { own_sweep_ = sweep; }
 
-    /// Loads what the first sweep reads, for the rows of a block.
+    /// Loads what the first sweep reads for the rows of a block.
     void load_inputs(Block block = Block::current);
-    /// At the start of a block, copies the inputs that load_inputs() stored for it, when it was the next block, to the
-    /// places of the current block's inputs.
+    /// Run at the start of a block. While it was the next block, load_inputs() stored its inputs; this copies them to
+    /// where the inputs of the current block belong.
     void take_over_inputs();
 
-    /// Compute the row values after sweep `index`: from its rows' kept sums, from the sums of all ranges of columns, or
-    /// from the sums of the current row.
+    /// Compute the row values after sweep `index`: from the kept sums of its rows, from the sums of all ranges of
+    /// columns, or from the sums of the current row.
     void compute_from_kept_sums(size_t index);
     void compute_from_ranges(size_t index);
     void compute_from(size_t index, const std::vector<Accumulator>& sums);
 
-    /// Writes the kept sums, for the other ranges of columns.
+    /// Writes the kept sums so that the other ranges of columns can read them.
     void write_kept_sums(size_t index);
     void write_sums(size_t index, const std::vector<Accumulator>& sums);
 
-    /// Broadcasts the current row's operands of the sweep to every lane.
+    /// Broadcasts the operands that the sweep needs for the current row to every lane.
     Live broadcast(const plan::Sweep& sweep, Registers& registers, Block block = Block::current);
 
   private:

@@ -7,16 +7,16 @@
 //         for each sweep except the last                   reduce_sweep()
 //             for each row
 //                 for each step of `unroll` units: load, compute, add to as many independent sums
-//                 fold the sums into one register each and keep those
+//                 fold the sums of each row reduction into one register, and keep it
 //             for each rows_at_once() rows: sum the lanes, compute the rows' values, keep them in slots. A machine that
-//             takes rows one by one does this before the next row
+//             handles rows one by one does this before the next row
 //         for the last sweep                               apply_sweep(); with group_max: groups.h
 //             for each strip of `strip` units of columns
 //                 for each row: for each unit of the strip: load, compute, store, add to the column sums
 //                 add the column sums to the segment's
-//             where the segment closes, for each unit of columns: add its sums to the partials         close_segment()
+//             if the segment closes, for each unit of columns: add its sums to the partials            close_segment()
 //
-// With CpuSchedule::overlap one loop does the last sweep of a block and the first of the next one, while that is full:
+// With CpuSchedule::overlap, one loop does the last sweep of a block and the first of the next, while that one is full:
 //
 //         for each strip                                   overlap_sweeps()
 //             for each row: the last sweep's work; then load, compute, add to the kept sums of the next block's row
@@ -41,12 +41,12 @@ namespace {
 
 using plan::Sweep;
 
-/// A strip of columns, for all rows of the block.
+/// A strip of columns for all rows of the block.
 struct Strip {
     const std::vector<Columns>& units;
     std::vector<Live> columns;
     Sums sums;
-    Registers registers;  ///< registers not taken by values that live from row to row
+    Registers registers;  ///< registers that are not taken by values that live from row to row
 };
 
 class RowsEmitter {
@@ -126,7 +126,7 @@ class RowsEmitter {
         if (!takes_rows_one_by_one()) row_values_.compute_from_kept_sums(index);
     }
 
-    /// Sums the rows of the block. `finish` is for machines that take rows one by one; the others keep the sums.
+    /// Sums the rows of the block. `finish` is for machines that handle rows one by one; the others keep the sums.
     void sum_rows(size_t index, void (RowValues::*finish)(size_t, const std::vector<Accumulator>&)) {
         const Sweep& sweep = plan_.sweeps[index];
         const LoopBody body = reduce_body(plan_, sweep);
@@ -183,7 +183,7 @@ class RowsEmitter {
         close_segment();
     }
 
-    /// Does the last sweep, then after_row() in each row of the strip and after_rows() after them.
+    /// Does the last sweep. Calls after_row() in each row of the strip, and after_rows() after the last.
     template <class AfterRow, class AfterRows>
     void for_each_row_of_strips(const LoopBody& column_values, const std::vector<Tensor>& next_rows,
                                 const AfterRow& after_row, const AfterRows& after_rows) {
@@ -216,7 +216,7 @@ class RowsEmitter {
         }
     }
 
-    /// Adds the strip of the next block's row to the sums that are kept for it.
+    /// Adds the strip of the next block's row to the sums that are kept for that row.
     void sum_next_row(const Strip& strip) {
         Registers registers = strip.registers;
         const Sweep& first = plan_.sweeps.front();
@@ -240,10 +240,10 @@ class RowsEmitter {
         keep_sums(one_of_each(m_, sums, reductions_of(function_, first.row_reductions)));
     }
 
-    /// The places of a sum in the workspace: in the segment's arrays and in the partials. They are the same in the
+    /// Where a sum is in the workspace: in the segment's arrays and in the partials. Both places are the same in the
     /// first segment.
     struct GroupSum {
-        bool is_sum;  ///< false: a largest magnitude
+        bool is_sum;  ///< false if it is a largest magnitude
         Address segment, partial;
     };
 
@@ -260,7 +260,7 @@ class RowsEmitter {
             [&] { add_to_group(strip); });
     }
 
-    /// Adds the sums of the strip's rows to the segment's.
+    /// Adds the sums over the strip's rows to the sums of the segment.
     void add_to_group(Strip& strip) {
         if (plan_.geometry.column_sums == 0) return;
         add_segment(strip);
@@ -278,8 +278,8 @@ class RowsEmitter {
         m_.add_magnitude(sum, m_.read(registers.take(), from), Lanes::all, 0);
     }
 
-    /// Adds a segment that ends with the block to the partials. It comes after the strips of the block, so that the
-    /// code of the strips stays short. Ranges whose column sums end here have already been stored.
+    /// Adds a segment that ends with this block to the partials. This comes after the strips of the block, which keeps
+    /// the code of the strips short. Ranges whose column sums end here have already been stored.
     void close_segment() {
         if (plan_.geometry.column_sums == 0) return;
         const auto close = [&] {
@@ -291,8 +291,8 @@ class RowsEmitter {
         loops_.segments().if_closes([&] { extent_ == Extent::rows ? close() : loops_.if_it_ends([] {}, close); });
     }
 
-    /// Does partial += the segment's sum; the rounding error is the start of the next segment. A largest magnitude has
-    /// no rounding error, so its segment simply goes on.
+    /// Does partial += the segment's sum. The rounding error becomes the start of the next segment. A largest magnitude
+    /// has no rounding error, so its segment simply goes on.
     void add_compensated(const GroupSum& of) {
         Registers registers = m_.registers();
         if (!of.is_sum) {
@@ -346,8 +346,8 @@ class RowsEmitter {
         return columns;
     }
 
-    /// Visits the unit's columns in the order of its registers, which is their order in the workspace; final_reduce
-    /// restores the order of the row.
+    /// Visits the unit's columns in the order of its registers. The workspace has the same order; final_reduce restores
+    /// the order of the row.
     template <class Visit>
     void for_each_place(const Columns& unit, Visit visit) {
         const int64_t count = plan_.geometry.column_sums;

@@ -25,7 +25,7 @@ void Segments::begin_group() {
     if (plan_.spec.has_slices()) continue_group();
 }
 
-/// Continues from the sums that earlier tasks left in the partials.
+/// Continues with the sums that earlier tasks left in the partials.
 void Segments::continue_group() {
     const Field continues = number(offsetof(SlicedRowsTask, continues));
     m_.if_else(
@@ -37,7 +37,7 @@ void Segments::continue_group() {
         });
 }
 
-/// The last segment ends where the group ends.
+/// Closes a segment after its last block, or where the group ends.
 void Segments::begin_block(Integer rows_ahead) {
     if (!has_blocks()) return;
     m_.set(closes_, 0);
@@ -51,7 +51,7 @@ void Segments::begin_block(Integer rows_ahead) {
     });
 }
 
-/// The second segment starts like the first one, in arrays that all further segments share.
+/// The second segment starts with no sums, like the first, but in arrays that all further segments share.
 void Segments::leave_block() {
     if (!has_blocks()) return;
     m_.set(starts_, 0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The accumulation segments of a row group's column sums (artifact/cpu_abi.h): where their sums are, and the position
-// of a block in its segment.
+// The accumulation segments of a row group's column sums (artifact/cpu_abi.h): where their sums are, and where a block
+// is in its segment.
 #pragma once
 
 #include "backend/cpu/machine.h"
@@ -13,8 +13,8 @@ class Segments {
   public:
     Segments(Machine& machine, const plan::Plan& plan, Extent extent);
 
-    /// Emit code at the start of the group, and around each of its blocks. `rows_ahead` is the number of rows in the
-    /// next block, 0 in the last.
+    /// Emit code at the start of the group and around each of its blocks. `rows_ahead` is the number of rows in the
+    /// next block; 0 in the last block.
     void begin_group();
     void begin_block(Integer rows_ahead);
     void leave_block();
@@ -32,10 +32,10 @@ class Segments {
 
     Machine& m_;
     const plan::Plan& plan_;
-    const Extent extent_;  ///< column_range: a task has one block and says where it is
+    const Extent extent_;  ///< column_range: a task has one block and says where it lies
     Integer sums_;         ///< valid if there are column sums
     Integer starts_, is_first_, closes_;
-    Integer left_;  ///< blocks of the segment, including this one
+    Integer left_;  ///< blocks that remain in the segment, including this one
 };
 
 }  // namespace normjit::backend::cpu

@@ -45,7 +45,7 @@ class Selector {
     }
 
   private:
-    /// Visits the operands that are read: not the one that only gives like() its shape.
+    /// Visits the operands that are read. The operand that only gives like() its shape is not.
     template <class Visit>
     void for_each_operand(ValueId id, Visit visit) const {
         const auto [a, b] = function_[id].operands;
@@ -80,8 +80,8 @@ class Selector {
         return all_uses_[product] == 1 && function_[product].shape == function_[user].shape;
     }
 
-    /// True if a product becomes part of its user: an addition, subtraction or sum of this body. A sum takes a product
-    /// when its last operand is known, so it takes none of values that were live before.
+    /// True if a product becomes part of its user, which is an addition, subtraction or sum of this body. A sum takes a
+    /// product when the product's last operand is known, so it takes no product whose operands were all live before.
     bool is_folded(ValueId id) const {
         if (!is_foldable(id)) return false;
         for (const ValueId user : body_.values) {
@@ -121,7 +121,7 @@ class Selector {
             push({.instruction = instruction, .result = id, .operands = {p, q, other}});
             return;
         }
-        if (value.op == Op::like) {  // copysign(a, a) is a
+        if (value.op == Op::like) {  // copysign(a, a) is `a`
             push({.instruction = Instruction::copysign, .result = id, .operands = {a, a, ir::no_value}});
             return;
         }
@@ -222,8 +222,8 @@ class Selector {
     const ir::Function& function_;
     const LoopBody& body_;
     ir::PerValue<int> uses_;
-    ir::PerValue<bool> own_;            ///< those of the body that something reads
-    ir::PerValue<bool> has_same_bits_;  ///< in whichever body it is computed
+    ir::PerValue<bool> own_;            ///< values of the body that something reads
+    ir::PerValue<bool> has_same_bits_;  ///< the bits must be the same in every body that computes the value
     ir::PerValue<int> all_uses_;        ///< in all bodies
     std::vector<MicroOp> ops_;
 };
@@ -236,7 +236,7 @@ std::vector<MicroOp> select(const ir::Function& function, const LoopBody& body) 
 
 namespace {
 
-/// Returns, for each op, the body's own values whose last use it is; results are left out.
+/// Returns, for each op, the body's own values that it is the last to use. Results are left out.
 std::vector<std::vector<ValueId>> last_uses(const std::vector<MicroOp>& ops, const std::vector<ValueId>& results) {
     const std::set<ValueId> kept(results.begin(), results.end());
     std::set<ValueId> own;  // values whose last use has not been seen yet
@@ -259,9 +259,9 @@ int units_needed(const std::vector<MicroOp>& ops, const std::vector<std::vector<
     for (size_t i = 0; i < ops.size(); ++i) {
         live -= static_cast<int>(dying[i].size());
         if (ops[i].result != ir::no_value) ++live;
-        // Until its instruction is done, a dying operand still holds its register unless the result takes it over.
+        // Until its instruction is done, a dying operand keeps its register, unless the result takes it over.
         most = std::max(most, live + std::max(0, static_cast<int>(dying[i].size()) - 1));
-        // A stored value that is still needed is copied first.
+        // A value that is stored but still needed is copied first.
         if (ops[i].instruction == Instruction::store && dying[i].empty()) most = std::max(most, live + 1);
     }
     return most;

@@ -71,7 +71,7 @@ class Spilling {
         places_.erase(place);
     }
 
-    /// Returns the first op from `from` on that reads the value.
+    /// Returns the first op, from `from` on, that reads the value.
     size_t next_use(ValueId id, size_t from) const {
         const auto uses = uses_.find(id);
         if (uses == uses_.end()) return body_.ops.size();
@@ -91,8 +91,8 @@ class Spilling {
         }
     }
 
-    /// True if a value can be loaded when it is read next. A matrix may have been overwritten by then, by an output that
-    /// is the same memory.
+    /// True if a value can be loaded again when it is next read. A matrix may have been overwritten by then, because an
+    /// output may be the same memory.
     bool can_be_loaded(ValueId id, size_t at) const {
         if (!loaded_.contains(id)) return false;
         const ir::Value& value = function_[id];
@@ -129,8 +129,8 @@ class Spilling {
     Selection made_;
     size_t first_store_;
     std::map<ValueId, std::vector<size_t>> uses_;
-    std::set<ValueId> loaded_;        ///< inputs, constants and reloads
-    std::set<ValueId> known_, live_;  ///< the body's own values that are needed later; those in registers
+    std::set<ValueId> loaded_;        ///< inputs, constants and values that are reloaded
+    std::set<ValueId> known_, live_;  ///< the body's own values that are needed later, and those of them in registers
     std::map<ValueId, int> places_;
     std::set<int> free_places_;
     int places_made_ = 0;

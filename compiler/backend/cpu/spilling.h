@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A body with more values than registers: some wait in the frame, or are loaded again.
+// Handles a body with more values than registers: some values wait in the frame, others are loaded again.
 #pragma once
 
 #include "backend/cpu/select.h"

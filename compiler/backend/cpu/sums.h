@@ -16,11 +16,11 @@ std::vector<Reduction> reductions_of(const ir::Function& function, const std::ve
 
 Sums take_sums(Machine& machine, Registers& registers, size_t units, size_t sums_per_unit);
 void zero(Machine& machine, Sums& sums);
-/// Gives a sum the value that it has before the first element: 0, or -infinity.
+/// Sets a sum to its value before the first element: 0, or -infinity.
 void begin(Machine& machine, Accumulator sum, Reduction reduction);
 void begin(Machine& machine, Sums& sums, const std::vector<Reduction>& reductions);
 void add(Machine& machine, Accumulator to, Accumulator other, Reduction reduction);
-/// Adds the independent sums of each row reduction into one register, in pairs of neighbours first.
+/// Adds the independent sums of each row reduction into one register. Neighbours are added first, in pairs.
 std::vector<Accumulator> one_of_each(Machine& machine, const Sums& sums, const std::vector<Reduction>& reductions);
 
 }  // namespace normjit::backend::cpu

@@ -30,8 +30,8 @@ Unit Units::load(const Unit& to, ValueId id, const Columns& columns, Block block
     return m_.load(to, loops_.element(tensor, columns, of), dtype(tensor), columns.lanes);
 }
 
-/// Returns the address at which vector v of a value is cached: after the group's sums for a column value, among the
-/// block's cached elements for others. Cached values keep the order of registers.
+/// Returns the address at which vector v of a value is cached: after the group's sums if it is a column value,
+/// otherwise among the block's cached elements. Cached values keep the order of registers.
 Address Units::cached(ValueId id, const Columns& columns, size_t v) {
     const bool of_group = plan_.function[id].shape == ir::Shape::cols;
     const auto& all = of_group ? plan_.cpu().cached_columns : plan_.cpu().cached_elements;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Moves units of columns between the arithmetic and memory: tensors, and what a row group or block caches.
+// Moves units of columns between registers and memory: tensors, and what a row group or block caches.
 #pragma once
 
 #include "backend/cpu/evaluate.h"
@@ -14,10 +14,10 @@ class Units {
     Units(Machine& machine, const plan::Plan& plan, Caching caching, RowLoops& loops)
         : m_(machine), plan_(plan), caching_(caching), loops_(loops) {}
 
-    /// Returns the environment for one unit of a body that reloads the values in `reloads`, to which it keeps a
-    /// reference.
+    /// Returns the environment for one unit of a body. The body reloads the values in `reloads`, to which the
+    /// environment keeps a reference.
     Environment environment(const Columns& columns, const std::vector<ValueId>& reloads, Block block = Block::current);
-    /// Writes a value to where reloads find it.
+    /// Writes a value to the place from which it is reloaded.
     void spill(const Unit& value, ValueId id, const Columns& columns);
     /// Returns the position of array `array` at vector `v` of a unit, among the sums and cached columns of a row group.
     int64_t element_of_array(int64_t array, const Columns& columns, size_t v) const;
