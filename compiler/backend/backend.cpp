@@ -24,7 +24,7 @@ constexpr const Backend* backends[] = {
     &cuda_backend,
 };
 
-/// Checks that this back end serves the target, which may request another one.
+/// Checks that this back end serves the target. The target may request another one.
 Status serves(const Backend& backend, const Target& target) {
     const bool asked = target.cpu.backend == BackendChoice::automatic || name(target.cpu.backend) == backend.name;
     if (!asked) return unavailable(fmt::format("the target asks for {}", name(target.cpu.backend)));

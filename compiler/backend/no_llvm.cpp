@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The LLVM back end's functions in a build without LLVM.
+// Stands for the LLVM back end in a build without LLVM.
 #include "backend/backend.h"
 
 namespace normjit::backend {

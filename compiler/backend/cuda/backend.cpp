@@ -25,7 +25,7 @@ Status supports(const Target& target) {
 }
 
 Status legal(const plan::Plan& plan) {
-    constexpr size_t most_sums = 32;  // bits of CudaPlan::sums_of_outputs
+    constexpr size_t most_sums = 32;  // CudaPlan::sums_of_outputs has one bit for each sum
     if (const size_t sums = plan.cuda().sums.size(); sums > most_sums)
         return invalid_argument(fmt::format("spec: {} sums over the rows; at most {} on a GPU", sums, most_sums));
     if (!plan.operands.row_outputs().empty() && plan.sweeps.size() < 2)
@@ -33,7 +33,7 @@ Status legal(const plan::Plan& plan) {
     return cuda::check(plan.spec, plan.cuda(), plan.target);
 }
 
-/// Returns how products and sums are contracted. With `invariant`, a row must have the same bits in kernels for any
+/// Decides whether products and sums are contracted. With `invariant`, a row must have the same bits in kernels for any
 /// number of rows or slices.
 cuda::Contraction contraction_of(const plan::Plan& plan) {
     return plan.spec.invariant ? cuda::Contraction::none : cuda::Contraction::free;

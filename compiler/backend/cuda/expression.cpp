@@ -69,8 +69,8 @@ std::string Expressions::function_name(Op op) const {
     return (is_in_math(op) ? "math::" : "") + Formula::function_name(op);
 }
 
-/// A product whose bits must be the same in every sweep is a call of rounded_product(): NVRTC might contract the
-/// operator with a sum in one sweep and not in another.
+/// A product whose bits must be the same in every sweep is written as a call of rounded_product(): NVRTC might contract
+/// an operator with a sum in one sweep but not in another.
 bool Expressions::is_infix(ValueId id) const {
     return Formula::is_infix(id) && !(function_[id].op == Op::mul && has_same_bits_[id]);
 }

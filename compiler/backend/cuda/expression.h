@@ -19,8 +19,8 @@ std::string_view type_name(DType type);
 /// Returns a literal of the compute type that reads back exactly: "9.99999975e-06f".
 std::string literal(double number, DType compute);
 
-/// True if the op is a function in templates/cuda/functions.cuh, which must be included for it; types.cuh is always
-/// included.
+/// True if the op is a function in templates/cuda/functions.cuh, which the generated file must then include; it always
+/// includes types.cuh.
 bool is_in_math(ir::Op op);
 
 class Expressions final : public ir::Formula {
@@ -43,7 +43,7 @@ class Expressions final : public ir::Formula {
     std::string_view suffix_;
     ir::PerValue<std::string> names_;
     ir::PerValue<bool> in_row_;
-    ir::PerValue<bool> has_same_bits_;  ///< wherever it is computed
+    ir::PerValue<bool> has_same_bits_;  ///< the bits must be the same wherever the value is computed
 };
 
 }  // namespace normjit::backend::cuda

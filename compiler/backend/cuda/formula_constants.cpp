@@ -81,7 +81,7 @@ class Constants : Lines {
              fmt::join(names, ", "));
     }
 
-    /// Returns a number with bit i set where is_set(items[i]).
+    /// Returns a number in which bit i is set if is_set(items[i]).
     template <class Items, class IsSet>
     static unsigned mask_of(const Items& items, const IsSet& is_set) {
         unsigned mask = 0;
@@ -89,7 +89,7 @@ class Constants : Lines {
         return mask;
     }
 
-    /// Returns mask_of_sweep() of each sweep, for an initialiser.
+    /// Returns mask_of_sweep() for each sweep, as an initialiser.
     template <class MaskOfSweep>
     std::string of_sweeps(const MaskOfSweep& mask_of_sweep) const {
         std::vector<unsigned> masks;
@@ -132,7 +132,7 @@ class Constants : Lines {
              list_of(plan_.cuda().sums_of_outputs));
     }
 
-    /// Returns the numbers for an initialiser, which may not be empty.
+    /// Returns the numbers as an initialiser, which may not be empty.
     template <class Numbers>
     static std::string list_of(const Numbers& numbers) {
         return numbers.empty() ? "0" : fmt::format("{}", fmt::join(numbers, ", "));

@@ -15,7 +15,7 @@ inline bool has_final_reduce(const plan::Plan& plan) {
     return !plan.operands.reductions().empty() && !plan.cuda().one_group;
 }
 
-/// True if a sweep reads a tensor for elements or columns.
+/// True if a sweep reads the tensor to compute elements or columns.
 bool reads(const plan::Plan& plan, const plan::Sweep& sweep, Tensor tensor);
 
 }  // namespace normjit::backend::cuda

@@ -81,7 +81,7 @@ class FormulaPrinter : Lines {
         line("        {}{} = {};", kept ? "row." : "const Math ", expressions_.name(id), value);
     }
 
-    /// Prints the arithmetic on row values before sweep `index`.
+    /// Prints the arithmetic on row values that precedes sweep `index`.
     void row_values(int index) {
         for (const ValueId id : plan_.sweeps[static_cast<size_t>(index)].row_values) {
             if (function_[id].op == Op::input || expressions_.name(id).empty()) continue;
@@ -102,8 +102,8 @@ class FormulaPrinter : Lines {
         line("    }}");
     }
 
-    /// Prints "const Math x = m[0], dy = m[1], gamma = c[0];" for what the sweep reads. The neighbours of all matrices
-    /// follow the matrices.
+    /// Prints "const Math x = m[0], dy = m[1], gamma = c[0];" for what the sweep reads. In `m`, the neighbours of all
+    /// matrices come after the matrices.
     void element_inputs(const Sweep& sweep) {
         std::vector<std::string> definitions;
         const auto add = [&](std::span<const Operand> operands, std::string_view array) {
@@ -121,7 +121,7 @@ class FormulaPrinter : Lines {
         if (!definitions.empty()) line("        const Math {};", fmt::join(definitions, ", "));
     }
 
-    /// Returns the sweep's neighbour of an input.
+    /// Returns the neighbour of an input that the sweep uses.
     std::optional<ValueId> neighbour_in(const Sweep& sweep, Tensor tensor) const {
         for (const auto* ids : {&sweep.elements, &sweep.column_values}) {
             for (const ValueId id : *ids) {
@@ -170,7 +170,7 @@ class FormulaPrinter : Lines {
         }
     }
 
-    /// Prints the function that computes what group_max reads.
+    /// Prints the function that computes the operands of group_max.
     void group_operands() {
         line("    template <bool keeps>");
         line("    {} group_operands(const Row& row, const Math* m, const Math* c, Values<Formula, keeps>& out) {{",
@@ -184,7 +184,7 @@ class FormulaPrinter : Lines {
         line("    }}");
     }
 
-    /// Prints the function that computes, from a group's largest values, what elements read of their group.
+    /// Prints the function that computes the values of a group that its elements read, from the group's largest values.
     void of_group() {
         line("    template <bool keeps>");
         line("    {} of_group(const Row& row, Values<Formula, keeps>& out) {{", device_function);
@@ -239,7 +239,7 @@ class FormulaPrinter : Lines {
         line("    }}");
     }
 
-    /// Prints, for each column output, a function of its finished sums and of [N] inputs.
+    /// Prints, for each column output, a function of the finished sums and of [N] inputs.
     void finish() {
         const auto outputs = operands_.column_outputs();
         for (size_t i = 0; i < outputs.size() && has_epilogue(); ++i) {

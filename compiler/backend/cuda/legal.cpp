@@ -14,7 +14,7 @@ namespace normjit::backend::cuda {
 
 namespace {
 
-constexpr int cluster_sm = 90;  // clusters and bulk copies
+constexpr int cluster_sm = 90;  // for clusters and bulk copies
 
 /// The most elements of a row in one thread. With more, the unrolled loops outgrow the instruction cache.
 constexpr int64_t most_elements = 64;
@@ -91,7 +91,7 @@ Status check_staging(const OperandList& operands, const CudaSchedule& s, const T
     return {};
 }
 
-/// Checks a path for rows that start anywhere in a vector, CudaPath::shifted.
+/// Checks a path in which a row may start anywhere in a vector (CudaPath::shifted).
 Status check_shifted(const Spec& spec, const OperandList& operands, const CudaSchedule& s) {
     constexpr int64_t vector_bytes = 16;
     const auto fits = [&](const Operand& operand) {
@@ -168,7 +168,7 @@ Status check(const Spec& spec, const OperandList& operands, const plan::PlannedP
     return {};
 }
 
-/// Each block takes 1 KiB more than it requests, and a multiprocessor has 1 KiB more than a block may request.
+/// Each block occupies 1 KiB more than it requests, and a multiprocessor has 1 KiB more than a block may request.
 bool shared_suffices(const plan::PlannedPath& planned, const Target& target) {
     constexpr int64_t reserved = 1024;
     return planned.schedule.blocks_per_sm * (planned.shared_bytes + reserved) <= target.cuda.shared_bytes + reserved;

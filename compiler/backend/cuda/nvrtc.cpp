@@ -70,8 +70,8 @@ std::string numbered(const std::string& source) {
     return text;
 }
 
-/// Returns the option for the architecture if NVRTC makes machine code for it; otherwise for the newest virtual
-/// architecture before it.
+/// Returns the option for the architecture if NVRTC makes machine code for it; otherwise the option for the newest
+/// older virtual architecture.
 Expected<std::string> architecture(const CudaCompiler& compiler, int sm, bool real) {
     int newest = 0;
     for (const int known : compiler.sms) {

@@ -16,19 +16,19 @@ struct Compiled {
     CodeFormat format = CodeFormat::cubin;
     std::vector<uint8_t> code;
     std::string maker;  ///< "nvrtc-13.0"
-    std::string log;    ///< includes what ptxas says about registers, spills and shared memory
+    std::string log;    ///< the log, with what ptxas says about registers, spills and shared memory
 };
 
-/// Whether a product and the sum that contains it become one instruction, which rounds once. free: NVRTC decides, so
-/// two kernels of one formula may differ. none: never.
+/// Whether a product and the sum that contains it become one instruction, which rounds once. `free`: NVRTC decides, so
+/// two kernels of one formula may differ. `none`: never.
 enum class Contraction : uint8_t { free, none };
 
-/// Compiles to a cubin for sm_<sm>, or to PTX for the newest older architecture if this NVRTC does not know it. Errors:
-/// `unavailable` without NVRTC or for a GPU older than it supports; `failed`, with the log and the numbered source, if
-/// it does not compile.
+/// Compiles to a cubin for sm_<sm>, or to PTX for the newest older architecture if this NVRTC does not know that one.
+/// Errors: `unavailable` if there is no NVRTC or it does not support such an old GPU; `failed`, with the log and the
+/// numbered source, if the source does not compile.
 Expected<Compiled> compile_source(const std::string& source, int sm, Contraction contraction = Contraction::free);
 
-/// Compiles to PTX, whatever the architecture.
+/// Compiles to PTX for any architecture.
 Expected<std::string> compile_to_ptx(const std::string& source, int sm, Contraction contraction = Contraction::free);
 
 }  // namespace normjit::backend::cuda

@@ -20,14 +20,14 @@ namespace {
 
 constexpr const char* sonames[] = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"};
 
-/// Returns an environment variable; empty in a program with more rights than its caller (set-user-ID), because the
-/// caller must not choose which library it loads.
+/// Returns an environment variable. It is empty in a program with more rights than its caller (set-user-ID), because
+/// the caller must not choose which library it loads.
 std::string variable(const char* name) {
     const char* value = secure_getenv(name);
     return value == nullptr ? "" : value;
 }
 
-/// Returns the files that match, newest version first.
+/// Returns the matching files, newest version first.
 std::vector<std::string> matches(const std::string& pattern) {
     glob_t found{};
     std::vector<std::string> paths;
@@ -37,7 +37,7 @@ std::vector<std::string> matches(const std::string& pattern) {
     return paths;
 }
 
-/// Returns folders in which Python packages are installed.
+/// Returns the folders in which Python packages may be installed.
 std::vector<std::string> package_folders() {
     std::vector<std::string> folders;
     const std::string python_path = variable("PYTHONPATH");
@@ -56,7 +56,7 @@ std::vector<std::string> package_folders() {
     return folders;
 }
 
-/// The names for dlopen() of everything that may be NVRTC, and a description of the searched places.
+/// What to pass to dlopen() to find NVRTC, and a description of the places that are searched.
 struct Places {
     std::vector<std::string> names;
     std::string words;

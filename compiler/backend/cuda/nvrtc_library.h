@@ -33,7 +33,7 @@ struct Nvrtc {
     NvrtcResult (*ptx)(NvrtcProgram*, char*);
 };
 
-/// Returns NVRTC, which is found and opened once per process and never closed.
+/// Returns NVRTC. It is found and opened once per process, and never closed.
 Expected<const Nvrtc*> nvrtc();
 
 }  // namespace normjit::backend::cuda

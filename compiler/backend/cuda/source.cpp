@@ -97,7 +97,7 @@ class Printer : Lines {
         line("}}\n");
     }
 
-    /// Prints the last launch, which all paths share unless their partials differ.
+    /// Prints the last launch. All paths share it unless their partials differ.
     void final_reduce() {
         for (const PlannedPath& planned : plan_.cuda().paths) {
             if (has_final_reduce(plan_)) kernel(planned, planned.path.launches.back());

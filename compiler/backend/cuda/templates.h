@@ -8,7 +8,7 @@
 namespace normjit::backend::cuda {
 
 struct Template {
-    std::string_view name, text;  ///< each followed by a NUL
+    std::string_view name, text;  ///< each is followed by a NUL
 };
 
 std::span<const Template> templates();

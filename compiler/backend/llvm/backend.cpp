@@ -22,8 +22,8 @@ Status supports(const Target& target) {
     return unavailable("makes code for CPUs only");
 }
 
-/// LLVM spills values that do not fit. A schedule is refused only if one unit of all its values exceeds the registers;
-/// a single unit at a time is always legal.
+/// LLVM spills values that do not fit. A schedule is refused only if one unit of all its values needs more registers
+/// than there are; one unit at a time is always legal.
 Status legal(const plan::Plan& plan) {
     NORMJIT_RETURN_IF_ERROR(cpu::check(plan));
     const cpu::Demand demand = cpu::register_demand(plan);

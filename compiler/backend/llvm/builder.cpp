@@ -19,18 +19,18 @@ Builder::Builder(llvm::Module& module, DType compute, Packing packing, const Tar
       features_(features_of(target)),
       lanes_(target.vector_bytes() / static_cast<int>(size_of(compute))) {}
 
-/// LLVM 19 takes 0 / 0 for 0 in lanes that it knows to be zero, such as those after the end of a short row, and drops the
-/// selection that keeps them out of a sum (TargetLowering::SimplifyDemandedVectorElts). It leaves a constrained division
-/// alone.
+/// LLVM 19 takes 0 / 0 for 0 in lanes that it knows to be zero, such as those beyond the end of a short row, and drops
+/// the selection that keeps them out of a sum (TargetLowering::SimplifyDemandedVectorElts). It leaves a constrained
+/// division alone.
 Value* Builder::divide(Value* a, Value* b) {
-    if (features_.masks) return CreateFDiv(a, b);  // a masked load has no lanes that are known
+    if (features_.masks) return CreateFDiv(a, b);  // LLVM knows no lanes of a masked load
     return CreateConstrainedFPBinOp(llvm::Intrinsic::experimental_constrained_fdiv, a, b, nullptr, "", nullptr,
                                     llvm::RoundingMode::NearestTiesToEven, llvm::fp::ebIgnore);
 }
 
 Value* Builder::div_or_zero(Value* a, Value* b) {
     Value* none = llvm::Constant::getNullValue(b->getType());
-    // The comparison is unordered: a NaN must reach the quotient.
+    // The comparison is unordered, because a NaN must reach the quotient.
     return CreateSelect(CreateFCmpUNE(b, none), CreateFDiv(a, b), none);
 }
 
@@ -109,7 +109,8 @@ Builder::Phis Builder::begin_loop(BasicBlock* before) {
     return phis;
 }
 
-/// A variable that did not change in the loop keeps its old value; one of another type is set again in each iteration.
+/// A variable that did not change in the loop keeps its old value. A variable of another type is set again in each
+/// iteration.
 void Builder::end_loop(const Phis& phis, BasicBlock* end) {
     variables_.resize(phis.size());
     for (size_t i = 0; i < phis.size(); ++i) {

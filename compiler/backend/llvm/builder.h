@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// LLVM's IR builder with load() and store(), which hide compute type, memory types, packing and tails. Vectors are
+// LLVM's IR builder with load() and store(), which hide the compute type, memory types, packing and tails. Vectors are
 // explicit: one IR vector is one register of the target.
 #pragma once
 
@@ -29,7 +29,7 @@ class Builder : public llvm::IRBuilder<> {
   public:
     Builder(llvm::Module& module, DType compute, Packing packing, const Target& target);
 
-    int lanes() const { return lanes_; }  ///< elements of a register
+    int lanes() const { return lanes_; }  ///< elements per register
     int unit_vectors() const { return packing_ == Packing::one ? 1 : 2; }
     int unit_columns() const { return lanes() * unit_vectors(); }
     int element_bytes() const { return static_cast<int>(size_of(compute_)); }
@@ -42,7 +42,7 @@ class Builder : public llvm::IRBuilder<> {
     void store(llvm::Value* to, const Vectors& value, DType type, Lanes lanes, Caching caching);
     /// Copies 64 bytes, both aligned to 64.
     void copy_line(llvm::Value* to, llvm::Value* from, Caching caching);
-    /// Must follow stores with Caching::nontemporal, before other threads may read what they wrote.
+    /// Must follow stores with Caching::nontemporal before other threads may read what they wrote.
     void fence_nontemporal();
     /// Load and store one element, converted to and from the compute type.
     llvm::Value* load_scalar(llvm::Value* from, DType type);
@@ -58,24 +58,24 @@ class Builder : public llvm::IRBuilder<> {
     llvm::Value* divide(llvm::Value* a, llvm::Value* b);
     llvm::Value* div_or_zero(llvm::Value* a, llvm::Value* b);
     llvm::Value* finite_or_zero(llvm::Value* a);
-    /// Returns a register with lane i ^ distance in lane i.
+    /// Returns a register whose lane i is lane i ^ distance of `a`.
     llvm::Value* exchange_lanes(llvm::Value* a, int distance);
     llvm::Value* rsqrt(llvm::Value* a);
-    /// Computes one of the instructions to which functions are expanded (functions.cpp).
+    /// Computes one of the instructions into which functions are expanded (functions.cpp).
     llvm::Value* function(Instruction instruction, llvm::Value* a, llvm::Value* b);
     /// Returns the larger of a, which must not be negative, and |b|; NaN if either is NaN.
     llvm::Value* larger_magnitude(llvm::Value* a, llvm::Value* b);
-    /// Rounds to a 16-bit type, as a store of the number as f32 would.
+    /// Rounds to a 16-bit type, as if the number were f32 and stored.
     llvm::Value* round_to(llvm::Value* value, DType type);
-    /// Returns a * b + c, with a single rounding if the target has such an instruction.
+    /// Returns a * b + c, rounded once if the target has such an instruction.
     llvm::Value* multiply_add(llvm::Value* a, llvm::Value* b, llvm::Value* c);
-    /// Returns the sum of all lanes, or the largest, as a scalar. It begins within 16 bytes, in the order in which x64
-    /// folds lanes.
+    /// Returns the sum of all lanes, or the largest lane, as a scalar. It starts within 16 bytes, in the order in which
+    /// x64 folds lanes.
     llvm::Value* reduce_lanes(llvm::Value* value, Reduction reduction);
 
     /// From here on, Lanes::tail means the first `count` columns of a unit.
     void set_tail(int64_t count) { tail_ = count; }
-    /// Returns `value`; with Lanes::tail, lanes after the row's end have `otherwise` instead.
+    /// Returns `value`. With Lanes::tail, lanes beyond the end of the row have `otherwise` instead.
     llvm::Value* within_row(llvm::Value* value, llvm::Value* otherwise, Lanes lanes, int v);
 
     /// Starts a function: forgets all variables.
@@ -88,7 +88,7 @@ class Builder : public llvm::IRBuilder<> {
     }
     llvm::Value* at(llvm::Value* base, llvm::Value* bytes) { return CreatePtrAdd(base, bytes); }
 
-    // Variables. The value of a variable is known wherever code is emitted, so no pass has to find it. Loops and
+    // Variables. The builder knows the value of a variable wherever it emits code, so no pass has to find it. Loops and
     // branches join the values of their paths. A variable that is declared in a body ends with it; if it has no value
     // at the end of some path, it has none after the join.
     int variable();
@@ -98,13 +98,13 @@ class Builder : public llvm::IRBuilder<> {
 
     // Control flow
     using Emit = std::function<void()>;
-    /// Emits body(), repeated while the condition that it returns holds.
+    /// Emits body(), and repeats it while the condition that it returns holds.
     void repeat(const char* name, const std::function<llvm::Value*()>& body);
     void if_else(const char* name, llvm::Value* condition, const Emit& then, const Emit& otherwise = {},
                  llvm::MDNode* weights = nullptr);
 
   private:
-    // convert.cpp. Elements in memory are integers of their size, except f32 and f64.
+    // convert.cpp. Except for f32 and f64, elements in memory are integers of the same size.
     llvm::Type* memory_type(DType type);
     llvm::Value* load_elements(llvm::Value* from, DType type, int count, Lanes lanes);
     void store_elements(llvm::Value* to, llvm::Value* elements, DType type, Lanes lanes, Caching caching);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Conversions between tensors in memory and units of the compute type in registers.
+// Converts between tensors in memory and units of the compute type in registers.
 #include "backend/llvm/builder.h"
 
 #include "normjit/artifact.h"
@@ -53,7 +53,8 @@ Vectors Builder::load(Value* from, DType type, Lanes lanes) {
     Value* elements = load_elements(from, type, unit_columns(), lanes);
     if (packing_ == Packing::one) return {{to_compute(elements, type), nullptr}};
     if (type == DType::bf16) {
-        // An odd column is the upper half of its 32 bits: clearing the lower half makes an f32. An even one is shifted.
+        // An odd column is the upper half of its 32 bits: clearing the lower half makes an f32. An even column is
+        // shifted up.
         Value* pairs = CreateBitCast(elements, llvm::FixedVectorType::get(getInt32Ty(), static_cast<unsigned>(lanes_)));
         return {{as_floats(CreateShl(pairs, 16)), as_floats(CreateAnd(pairs, bits(pairs, 0xffff0000)))}};
     }
@@ -61,7 +62,7 @@ Vectors Builder::load(Value* from, DType type, Lanes lanes) {
     return {{CreateShuffleVector(values, sequence(lanes_, 0, 2)), CreateShuffleVector(values, sequence(lanes_, 1, 2))}};
 }
 
-/// Loads `count` elements. With Lanes::tail the lanes beyond the row are zeros, and their memory is not read.
+/// Loads `count` elements. With Lanes::tail, lanes beyond the row are zero, and their memory is not read.
 Value* Builder::load_elements(Value* from, DType type, int count, Lanes lanes) {
     const llvm::Align alignment(size_of(type));
     llvm::Type* all = llvm::FixedVectorType::get(memory_type(type), static_cast<unsigned>(count));
@@ -77,7 +78,7 @@ Value* Builder::load_elements(Value* from, DType type, int count, Lanes lanes) {
     Value* some = CreateAlignedLoad(llvm::FixedVectorType::get(memory_type(type), static_cast<unsigned>(present)), from,
                                     alignment);
     std::vector<int> widen = sequence(present);
-    widen.resize(static_cast<size_t>(count), present);  // index of an element of the zeros
+    widen.resize(static_cast<size_t>(count), present);  // takes an element of the zeros
     return CreateShuffleVector(some, llvm::Constant::getNullValue(some->getType()), widen);
 }
 
@@ -135,7 +136,7 @@ void Builder::fence_nontemporal() {
     if (features_.x86) CreateIntrinsic(getVoidTy(), llvm::Intrinsic::x86_sse_sfence, {});
 }
 
-/// Returns the unit in the order of memory.
+/// Returns the elements of the unit in the order of memory.
 Value* Builder::packed(const Vectors& value, DType type) {
     if (type == DType::bf16) return pack_bf16(value);
     if (packing_ == Packing::one) return from_compute(value.vectors[0], type);
@@ -153,7 +154,7 @@ Value* Builder::to_compute(Value* elements, DType type) {
         case DType::e4m3:
         case DType::e5m2:
             return from_8bit(elements, type);
-        case DType::e8m0:  // outputs only
+        case DType::e8m0:  // only outputs have this type
         case DType::f32:
         case DType::f64:
             break;
@@ -174,7 +175,7 @@ Value* Builder::from_8bit(Value* codes, DType type) {
     return CreateSelect(is_nan, llvm::ConstantFP::getQNaN(scaled->getType()), scaled);
 }
 
-/// Rounds as to_small() does.
+/// Rounds like to_small().
 Value* Builder::to_8bit(Value* value, const SmallFormat& format) {
     Value* all = as_integers(value);
     Value* whole = as_floats(CreateAnd(all, bits(all, 0x7fffffff)));
@@ -194,7 +195,7 @@ Value* Builder::to_8bit(Value* value, const SmallFormat& format) {
     return CreateTrunc(code, like(value->getType(), getInt8Ty()));
 }
 
-/// Converts to the memory type. bf16 goes through pack_bf16() instead.
+/// Converts to the memory type. For bf16, use pack_bf16().
 Value* Builder::from_compute(Value* value, DType type) {
     if (type == DType::e8m0)
         return CreateTrunc(CreateLShr(as_integers(value), 23), like(value->getType(), getInt8Ty()));
@@ -205,7 +206,7 @@ Value* Builder::from_compute(Value* value, DType type) {
     return CreateBitCast(CreateFPTrunc(value, like(value->getType(), getHalfTy())), words);
 }
 
-/// Converts f16 to f32. A multiplication corrects the exponent; it is exact and works for denormals as well. Infinities
+/// Converts f16 to f32. A multiplication corrects the exponent; it is exact and also works for denormals. Infinities
 /// and NaNs keep the largest exponent.
 Value* Builder::from_half_bits(Value* words) {
     Value* wide = CreateZExt(words, like(words->getType(), getInt32Ty()));
@@ -218,9 +219,9 @@ Value* Builder::from_half_bits(Value* words) {
     return as_floats(CreateOr(number, sign));
 }
 
-/// Converts f32 to f16, to nearest even. For a normal result it changes the exponent's bias and rounds in integers. For
-/// a denormal result an addition aligns the lowest bit with that of an f32 and rounds. NaNs become quiet and keep their
-/// top payload bits.
+/// Converts f32 to f16, rounding to nearest even. For a normal result, changes the bias of the exponent and rounds in
+/// integers. For a denormal result, an addition aligns its lowest bit with that of an f32 and rounds. NaNs become quiet
+/// and keep their top payload bits.
 Value* Builder::to_half_bits(Value* value) {
     constexpr uint32_t overflow = (127 + 16) << 23, smallest_normal = (127 - 14) << 23, infinity = 0xff << 23;
     constexpr uint32_t rebias = static_cast<uint32_t>(15 - 127) << 23, aligner = (127 - 15 + 23 - 10 + 1) << 23;
@@ -238,7 +239,7 @@ Value* Builder::to_half_bits(Value* value) {
 }
 
 /// Rounds to nearest even in integers, into the upper half: adds 0x7fff and the lowest kept bit. A NaN keeps its sign
-/// and top payload bits and becomes quiet; the addition would turn some NaNs into infinities.
+/// and top payload bits and becomes quiet, because the addition would turn some NaNs into infinities.
 Value* Builder::round_to_bf16(Value* value) {
     Value* all = as_integers(value);
     Value* odd = CreateAnd(CreateLShr(all, 16), bits(all, 1));
@@ -266,8 +267,8 @@ Value* Builder::pack_bf16_in_integers(const Vectors& value) {
     return CreateBitCast(pairs, llvm::FixedVectorType::get(getInt16Ty(), static_cast<unsigned>(2 * lanes_)));
 }
 
-/// vcvtneps2bf16 flushes denormals to zero, whatever MXCSR says, so a unit with a zero among its results is packed
-/// again.
+/// vcvtneps2bf16 flushes denormals to zero, whatever MXCSR says, so a unit with a zero among its results is packed once
+/// more.
 Value* Builder::pack_bf16_natively(const Vectors& value) {
     Value* native;
     if (packing_ == Packing::one) {
@@ -306,7 +307,7 @@ Value* Builder::are_zeros(Value* words) {
     return CreateICmpEQ(magnitude, llvm::Constant::getNullValue(words->getType()));
 }
 
-/// Returns the order of a unit's columns in memory, for a unit that has its even columns before its odd ones.
+/// Returns where each column of a unit in memory order is in a unit that has its even columns before its odd ones.
 std::vector<int> Builder::interleaved() const {
     std::vector<int> order;
     for (int i = 0; i < lanes_; ++i) order.insert(order.end(), {i, i + lanes_});

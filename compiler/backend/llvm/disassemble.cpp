@@ -41,7 +41,8 @@ class Lister {
     std::string run(llvm::ArrayRef<uint8_t> code, llvm::ArrayRef<int64_t> entries) {
         std::string text;
         uint64_t begin = 0;
-        for (const int64_t entry : entries) {  // constants before an entry may look like half an instruction
+        for (const int64_t entry : entries) {  // constants before an entry may look like the first half of an
+                                               // instruction
             const auto end = static_cast<uint64_t>(entry);
             text += list(code, begin, end);
             begin = end;
@@ -71,7 +72,7 @@ class Lister {
     std::string line(const llvm::MCInst& instruction, uint64_t at, uint64_t size) {
         std::string text;
         llvm::raw_string_ostream stream(text);
-        const uint64_t origin = step_ == 1 ? at + size : at;  // the place from which a branch's distance counts
+        const uint64_t origin = step_ == 1 ? at + size : at;  // the address from which a branch counts its distance
         printer_->printInst(&instruction, origin, "", *subtarget_, stream);
         text.erase(0, text.find_first_not_of('\t'));
         if (const auto read = analysis_->evaluateMemoryOperandAddress(instruction, subtarget_.get(), at, size))

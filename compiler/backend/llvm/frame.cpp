@@ -24,7 +24,7 @@ Function* make_function(llvm::Module& module, const llvm::TargetMachine& machine
     return function;
 }
 
-/// Calls `work` between setting the default floating-point settings and restoring the caller's.
+/// Emits `work` between code that sets the default floating-point mode and code that restores the caller's.
 void with_default_settings(Builder& b, const std::function<void()>& work) {
     if (!b.features().x86) {
         Value* saved = b.CreateIntrinsic(b.getInt64Ty(), llvm::Intrinsic::aarch64_get_fpcr, {});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The instructions to which functions are expanded, written with comparisons and integer operations. Results have the
-// same bits as those of AVX-512's instructions.
+// The instructions into which functions are expanded, written with comparisons and integer operations. Results have the
+// same bits as those of the AVX-512 instructions.
 #include "backend/llvm/builder.h"
 
 #include <limits>
@@ -11,11 +11,11 @@ using llvm::Value;
 
 namespace {
 
-/// How a type keeps a number.
+/// How a type represents a number.
 struct Layout {
     uint64_t digits;    ///< bits of the fraction
     uint64_t bias;      ///< added to the exponent
-    uint64_t infinity;  ///< its bits
+    uint64_t infinity;  ///< the bits of infinity
     double integers;    ///< 2^digits
     double smallest;    ///< the smallest normal number
 };
@@ -78,8 +78,8 @@ Value* Builder::ldexp(Value* a, Value* b) {
     return times_power(times_power(a, half), CreateSub(power, half));
 }
 
-/// Returns the exponent bits, in place, of a normal number m * 2^b with m from 3/4 to 3/2. If the stored mantissa is
-/// 3/2 or more, the addition carries into the exponent.
+/// Returns the exponent bits of a normal number m * 2^b, with m from 3/4 to 3/2, in their place. If the stored mantissa
+/// is 3/2 or more, the addition carries into the exponent.
 Value* Builder::exponent_bits(Value* scaled) {
     const Layout& layout = layout_of(scaled);
     Value* all = as_integers(scaled);
@@ -117,7 +117,7 @@ Value* Builder::exponent(Value* a) {
     Value* power = CreateFSub(sum, shift);
     const double infinity = std::numeric_limits<double>::infinity();
     power = CreateSelect(CreateFCmpOEQ(a, number(0, type)), number(-infinity, type), power);
-    // infinity gives infinity; a negative number gives NaN, and so does NaN
+    // infinity gives infinity; negative numbers and NaN give NaN
     power = CreateSelect(CreateFCmpOEQ(a, number(infinity, type)), a, power);
     Value* negative =
         CreateSelect(CreateFCmpUNO(a, a), a, CreateFNeg(number(std::numeric_limits<double>::quiet_NaN(), type)));

@@ -18,13 +18,13 @@ namespace normjit::backend::llvmir {
 
 namespace {
 
-/// A struct, because g++ 12 warns about a plain pointer to a function in an Expected.
+/// It is a struct because g++ 12 warns about a plain pointer to a function in an Expected.
 struct Library {
     Ask* ask;
 };
 
 /// Returns the folders in which the loader looks for a library that the binary with this code opens: its RUNPATH, and
-/// what every program has. A binary's handle is its link_map.
+/// the folders that every program has. The handle of a binary is its link_map.
 std::vector<std::string> search_path() {
     Dl_info info{};
     void* own = nullptr;
@@ -39,11 +39,11 @@ std::vector<std::string> search_path() {
     return folders;
 }
 
-/// True in a program that was linked with -static. A library that it opens gets a C library of its own, which has made
-/// no thread-local variables, as LLVM needs them.
+/// True in a program that was linked with -static. A library that such a program opens gets its own C library, which
+/// has not made the thread-local variables that LLVM needs.
 bool is_static_program() {
     constexpr int dynamic = 1, without_interpreter = 2;
-    const auto look = [](dl_phdr_info* program, size_t, void*) {  // ends with the first object, which is the program
+    const auto look = [](dl_phdr_info* program, size_t, void*) {  // stops at the first object, which is the program
         const std::span headers(program->dlpi_phdr, program->dlpi_phnum);
         const bool interpreted = std::ranges::any_of(headers, [](auto& header) { return header.p_type == PT_INTERP; });
         return interpreted ? dynamic : without_interpreter;
@@ -51,8 +51,9 @@ bool is_static_program() {
     return dl_iterate_phdr(look, nullptr) == without_interpreter;
 }
 
-/// Opens the library by its name: the RUNPATH of the binary with this code says where it is. A sanitizer calls dlopen()
-/// for its program, so that the loader looks at the sanitizer's RUNPATH instead; then the folders are tried.
+/// Opens the library by its name, because the RUNPATH of the binary with this code says where it is. A sanitizer calls
+/// dlopen() in place of its program, so that the loader looks at the sanitizer's RUNPATH; the folders are then tried
+/// one by one.
 Expected<Library> open() {
     if (is_static_program()) {
         return unavailable(fmt::format(

@@ -48,7 +48,7 @@ void LlvmMachine::enter() {
 
 // Integers
 
-/// Returns the value of a field, which is read once, at the function's start.
+/// Returns the value of a field. It is read once, at the start of the function.
 Value* LlvmMachine::value_of(Field field) {
     Value*& value = fields_[field.offset];
     if (value != nullptr) return value;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Implements Machine, for the loop nest of cpu/, on every processor that LLVM supports: IR instructions with explicit
-// vectors. [M] values are scalars, one row at a time. From a row of the last sweep (tests/golden/rmsnorm_llvm.golden):
+// Implements Machine, which the loop nest of cpu/ uses, on every processor that LLVM supports: IR instructions with
+// explicit vectors. [M] values are scalars, one row at a time. Part of a row of the last sweep
+// (tests/golden/rmsnorm_llvm.golden):
 //
 //     %39 = mul nsw i64 %35, 4;  %40 = getelementptr i8, ptr %frame, i64 %39
 //     %41 = load float, ptr %40, align 4                                broadcast(rstd)
@@ -18,10 +19,10 @@
 
 namespace normjit::backend::llvmir {
 
-/// Emits one function, at the builder's position.
+/// Emits one function at the builder's position.
 class LlvmMachine final : public Machine {
   public:
-    /// `writes_lines` is one bit, used by code with a NonTemporalStaging.
+    /// `writes_lines` is one bit, for code with a NonTemporalStaging.
     LlvmMachine(Builder& builder, llvm::Value* task, llvm::Value* writes_lines);
 
     int lanes() const override { return b_.lanes(); }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The work of libnormjit_llvm: turns the problem's plan into IR with explicit vectors, then into an object file, then
-// into one block of position-independent code.
+// The work of libnormjit_llvm: turns the plan of a problem into IR with explicit vectors, that into an object file, and
+// that into one block of position-independent code.
 #include "backend/llvm/module.h"
 
 #include "backend/cpu/entries.h"
@@ -51,7 +51,7 @@ Expected<LinkedCode> compile_module(const plan::Plan& plan) {
     return link(object);
 }
 
-/// Returns the module as text, without the names of files and identifiers that LLVM adds.
+/// Returns the module as text, without the file names and identifiers that LLVM adds.
 Expected<std::string> print_module(const plan::Plan& plan) {
     llvm::LLVMContext context;
     NORMJIT_TRY(const auto machine, make_machine(plan.target));
@@ -97,8 +97,8 @@ Status work(const Question& question, const Answer& answer) {
 
 }  // namespace normjit::backend::llvmir
 
-/// Registers no destructors: a thread may still compile while the process exits, so the static objects of LLVM's archives
-/// must live on. (A shared libLLVM calls the C library's function.)
+/// Registers no destructors. A thread may still be compiling while the process exits, so the static objects in LLVM's
+/// archives must live on. (A shared libLLVM calls the C library's function instead.)
 extern "C" [[gnu::visibility("hidden")]] int __cxa_atexit(void (*)(void*), void*, void*) noexcept { return 0; }
 
 extern "C" [[gnu::visibility("default")]] int normjit_llvm(const normjit::backend::llvmir::Question* question,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The interface between the compiler and libnormjit_llvm, the only library that contains LLVM. It is opened when it is
-// first needed, so that other processes do not load it. The two may use different C++ libraries, so problems
-// cross as text and results as bytes. Both are built from the same sources, and make the same plan from the same text.
+// first needed, so that other processes do not load it. The two may use different C++ libraries, so problems cross as
+// text and results as bytes. Both are built from the same sources, and make the same plan from the same text.
 #pragma once
 
 #include "support/fingerprint.h"
@@ -11,12 +11,12 @@
 
 namespace normjit::backend::llvmir {
 
-/// Receives the answer while the question is being asked.
+/// Receives the answer before the call of Ask returns.
 struct Answer {
     void* self;
-    /// Adds a function of the code, in the order of offsets.
+    /// Adds a function of the code. Functions come in the order of their offsets.
     void (*add_entry)(void* self, const char* name, int64_t offset);
-    /// Called once, with code, a text or an error message.
+    /// Called once, with the code, a text or an error message.
     void (*set_bytes)(void* self, const char* bytes, size_t count);
 };
 
@@ -27,7 +27,7 @@ enum class Task : int {
 };
 
 struct Question {
-    const char* fingerprint = generator_fingerprint;  ///< the fingerprint of the caller
+    const char* fingerprint = generator_fingerprint;  ///< the caller's fingerprint
     Task task = Task::compile;
     const char* spec = nullptr;  ///< the problem, each part written by its to_text()
     const char* schedule = nullptr;

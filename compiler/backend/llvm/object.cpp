@@ -103,7 +103,7 @@ class Linker {
         return failed(fmt::format("llvm: the code refers to '{}', which is not part of it", name.str()));
     }
 
-    /// Applies a relocation of this type at `at`. `distance` is how far from the patched place its target is.
+    /// Applies a relocation of this type at `at`. `distance` is the distance from the patched place to the target.
     Status apply(uint64_t type, uint64_t at, int64_t distance) {
         uint8_t* place = linked_.bytes.data() + at;
         const bool x86 = object_.getArch() == llvm::Triple::x86_64;
@@ -139,7 +139,7 @@ class Linker {
     }
 
     const ELF64LEObjectFile& object_;
-    std::map<uint64_t, uint64_t> places_;  ///< offsets in the code of the loaded sections, by section index
+    std::map<uint64_t, uint64_t> places_;  ///< where the loaded sections are in the code, by section index
     LinkedCode linked_;
 };
 

@@ -14,12 +14,12 @@
 
 namespace normjit::backend::llvmir {
 
-// CMake searches for headers and library separately, so they may differ.
+// CMake finds headers and library separately, so their versions may differ.
 static_assert(LLVM_VERSION_MAJOR == 19);
 
 namespace {
 
-/// The least capable processor that has exactly the instructions of the Isa.
+/// The least capable processor with exactly the instructions of the Isa.
 struct Processor {
     const char* triple;
     const char* name;
@@ -68,9 +68,9 @@ void register_targets() {
     static_cast<void>(done);
 }
 
-/// Skips passes that make code slower. Machine sinking moves a loop's sums behind the rare branches of bf16 stores, so
-/// the values to be added wait on the stack. Loop strength reduction takes a fifth of the time to compile f32 on x86,
-/// where it gains nothing, because addresses have a base, an index and a constant (NOTES N-206).
+/// Skips passes that make code slower. Machine sinking moves the sums of a loop behind the rare branches of bf16
+/// stores, so that the values to be added wait on the stack. Loop strength reduction takes a fifth of the compile time
+/// for f32 on x86, where it gains nothing, because addresses have a base, an index and a constant (NOTES N-206).
 class PassGate final : public llvm::OptPassGate {
   public:
     explicit PassGate(const llvm::Triple& triple) : has_indexed_addresses_(triple.isX86()) {}
@@ -107,7 +107,7 @@ Expected<std::unique_ptr<llvm::TargetMachine>> make_machine(const Target& target
     llvm::TargetOptions options;
     options.AllowFPOpFusion = llvm::FPOpFusion::Strict;
     options.ExceptionModel = llvm::ExceptionHandling::None;
-    // Constants are addressed relative to the instruction, without a page base, so that code may be at any address.
+    // Constants are addressed relative to the instruction, without a page base, so that code can be at any address.
     const auto model = processor.has.x86 ? llvm::CodeModel::Small : llvm::CodeModel::Tiny;
     return std::unique_ptr<llvm::TargetMachine>(found->createTargetMachine(
         processor.triple, processor.name, features_text(target), options, llvm::Reloc::PIC_, model));
@@ -120,7 +120,7 @@ void set_attributes(llvm::Function& function, const llvm::TargetMachine& machine
     function.addFnAttr("prefer-vector-width", width);
     function.addFnAttr("min-legal-vector-width", width);
     function.addFnAttr("frame-pointer", "none");
-    function.addFnAttr("probe-stack", "inline-asm");  // a guard page ends the stack
+    function.addFnAttr("probe-stack", "inline-asm");  // there is a guard page at the end of the stack
     function.setDoesNotThrow();
 }
 

@@ -18,20 +18,20 @@ namespace normjit::backend::llvmir {
 /// The instructions that code for the target may use in addition to basic vector arithmetic.
 struct Features {
     bool x86 = false;
-    bool fma = false;    ///< without it a product and a sum are rounded separately, since LLVM would call fmaf()
+    bool fma = false;    ///< if false, a product and a sum are rounded separately, because LLVM would call fmaf()
     bool half = false;   ///< conversions of f16 in hardware
     bool masks = false;  ///< masked loads and stores of every element width
     bool native_bf16 = false;
 };
 Features features_of(const Target& target);
 
-/// Returns LLVM's name for the processor, and its triple; null if this LLVM was built without it.
+/// Returns LLVM's target for the processor, and its triple; null if this LLVM was built without it.
 const llvm::Target* find_target(const Target& target, std::string& triple);
 
 /// Makes a target machine that rounds, fuses and keeps denormals exactly as the module specifies.
 Expected<std::unique_ptr<llvm::TargetMachine>> make_machine(const Target& target);
 
-/// Sets a function's attributes for the target: processor, instructions, width of vectors.
+/// Sets the attributes of a function for the target: the processor, its instructions, and the width of vectors.
 void set_attributes(llvm::Function& function, const llvm::TargetMachine& machine, const Target& target);
 
 /// Emits ELF for the linker in object.h. The module cannot be used afterwards.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// No code generator: the artifact carries the formula, and PortableProgram evaluates it.
+// Generates no code: the artifact carries the formula, which PortableProgram evaluates.
 #include "backend/backend.h"
 
 #include "backend/portable/rows.h"

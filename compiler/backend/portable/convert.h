@@ -23,7 +23,8 @@ void set_element(void* data, int64_t i, E value) {
     std::memcpy(static_cast<char*>(data) + i * static_cast<int64_t>(sizeof(E)), &value, sizeof value);
 }
 
-/// Loads `count` elements from element `first` on. f64 tensors only occur with T = double, the others with T = float.
+/// Loads `count` elements, beginning with element `first`. f64 tensors occur only with T = double, all others with T =
+/// float.
 template <class T>
 void load(T* to, const void* data, int64_t first, int64_t count, DType type) {
     for (int64_t i = 0; i < count; ++i) {
@@ -46,7 +47,7 @@ void load(T* to, const void* data, int64_t first, int64_t count, DType type) {
             case DType::e5m2:
                 to[i] = from_e5m2(element<uint8_t>(data, first + i));
                 break;
-            case DType::e8m0:  // outputs only
+            case DType::e8m0:  // only outputs have this type
                 break;
         }
     }

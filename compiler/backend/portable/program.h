@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs an artifact of format `portable`, whose code is the formula as text. C++ evaluates it, for processors without a
-// code generator in this build. The arithmetic and its order are the same as in machine code; it is many times slower.
+// Runs an artifact of format `portable`, whose code is the formula as text. It is evaluated in C++, for processors for
+// which this build has no code generator. The arithmetic and its order are the same as in machine code, but it is many
+// times slower.
 #pragma once
 
 #include "artifact/cpu_abi.h"
@@ -12,13 +13,13 @@
 
 namespace normjit {
 
-/// Immutable; its functions may run at the same time on any number of threads, and allocate nothing.
+/// Immutable. Any number of threads may call its functions at the same time; they allocate nothing.
 class PortableProgram {
   public:
-    /// Fails for an artifact of another format, or if its code is not a formula for its spec.
+    /// Fails if the artifact has another format, or its code is not a formula for its spec.
     static Expected<PortableProgram> make(const Artifact& artifact);
 
-    /// Work as RowsFunction and FinalFunction do (cpu_abi.h).
+    /// Do the work of RowsFunction and FinalFunction (cpu_abi.h).
     void rows(const SlicedRowsTask& task) const;
     void final_reduce(const FinalTask& task) const;
 

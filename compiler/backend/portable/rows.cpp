@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Evaluates one row after the other, each sweep in chunks of columns that stay in the first-level cache. Every value
-// has its own chunk; a value that is the same for a whole row or column fills it once.
+// Evaluates one row after the other. Each sweep works on chunks of columns that stay in the L1 cache. Every value has
+// its own chunk; a value that is the same for a whole row or column fills it once.
 #include "backend/portable/rows.h"
 
 #include "backend/portable/convert.h"
@@ -22,9 +22,9 @@ using plan::Sweep;
 
 constexpr size_t chunk_bytes = 128;
 constexpr size_t independent_sums = 16;
-constexpr int64_t segment_rows = 32;  ///< rows whose column sums are added to the partials at once
+constexpr int64_t segment_rows = 32;  ///< rows whose column sums are added to the partials together
 
-/// Copies the elements and exchanges those of each pair of columns. A chunk begins at an even column.
+/// Copies the elements, exchanging the two of each pair of columns. A chunk begins at an even column.
 template <class Chunk>
 void exchange_pairs(const Chunk& from, Chunk& to) {
     static_assert(std::tuple_size_v<Chunk> % 2 == 0);
@@ -98,7 +98,7 @@ class Rows {
         for (const ValueId id : sweep.row_reductions) chunk(id).fill(fold(id) * (is_max(id) ? T(1) : reciprocal));
     }
 
-    /// Fills the chunks of group_max with the maxima of the group that begins at the current column.
+    /// Fills the chunks of group_max with the maxima of the group that starts at the current column.
     void find_group_maxima(const Sweep& sweep) {
         const int64_t begin = first_;
         for_each_group_max(sweep, [&](ValueId id) { chunk(id).fill(-std::numeric_limits<T>::infinity()); });
@@ -139,13 +139,13 @@ class Rows {
     const CpuOperand& operand(Tensor tensor) const { return task_.operands[plan_.operands.place(tensor)]; }
     void* data_of(Tensor tensor) const { return const_cast<void*>(operand(tensor).data); }
 
-    /// Returns a matrix's current row, or the start of a column tensor.
+    /// Returns the current row of a matrix, or the start of a column tensor.
     void* row_of(Tensor tensor) const {
         char* data = static_cast<char*>(data_of(tensor));
         return function_.operand(tensor).shape == ir::Shape::matrix ? data + row_ * operand(tensor).stride : data;
     }
 
-    /// Computes the whole chunk; the part beyond the row is not used.
+    /// Computes the whole chunk. The part beyond the row is not used.
     template <Op op>
     void for_each(ValueId id) {
         const auto [left, right] = function_[id].operands;
@@ -169,7 +169,7 @@ class Rows {
     bool is_max(ValueId id) const { return function_[id].op == Op::row_max; }
     T reduced(ValueId id, T a, T b) const { return is_max(id) ? ir::compute(Op::max, a, b) : a + b; }
 
-    /// A reduction's chunk holds its independent sums during a sweep, or largest elements.
+    /// During a sweep, the chunk of a reduction holds its independent sums, or largest elements.
     void reduce(ValueId id, const Chunk& terms) {
         Chunk& sums = chunk(id);
         for (int64_t i = 0; i < count_; ++i) {
@@ -186,7 +186,7 @@ class Rows {
         return sums[0];
     }
 
-    /// Adds to the sums of a segment of rows, and at its end adds those to the partials (cpu_abi.h).
+    /// Adds to the sums of a segment of rows. At the end of the segment, adds these to the partials (cpu_abi.h).
     void add_to_partial(size_t k, const Chunk& terms) {
         const auto array = static_cast<int64_t>(k);
         const bool is_sum = function_[plan_.sweeps.back().partials[k]].op != Op::partial_max_abs;
@@ -209,9 +209,9 @@ class Rows {
     const ir::Function& function_;
     const RowsTask& task_;
     const bool continues_;
-    const int64_t group_cols_;  ///< 0 without groups
-    int64_t row_ = 0;           ///< number of the row in the group
-    int64_t first_ = 0;         ///< column of the chunk
+    const int64_t group_cols_;  ///< 0 if there are no groups
+    int64_t row_ = 0;           ///< the number of the row in the row group
+    int64_t first_ = 0;         ///< the first column of the chunk
     int64_t count_ = 0;
     std::array<Chunk, most_values> chunks_;
 };
@@ -257,7 +257,8 @@ class FinalReduce {
         return reinterpret_cast<T*>(start) + array * plan_.geometry.partial_cols + first_;
     }
 
-    /// Updates `largest` with the largest magnitude of these columns. After the last columns it replaces the partials.
+    /// Updates `largest` with the largest magnitude in these columns. After the last columns, the result replaces the
+    /// partials.
     void find_largest(int64_t array, T& largest) const {
         for (int64_t group = 0; group < task_.groups; ++group) {
             for (int64_t i = 0; i < count_; ++i) largest = larger_magnitude(largest, partials(group, array)[i]);
@@ -300,12 +301,12 @@ class FinalReduce {
     const ir::Function& function_;
     const plan::Epilogue& epilogue_;
     const FinalTask& task_;
-    int64_t first_ = 0;  ///< column of the chunk
+    int64_t first_ = 0;  ///< the first column of the chunk
     int64_t count_ = 0;
     std::array<Chunk, most_values> chunks_;
 };
 
-// Not inlined, so that the evaluators of the two types share the stack.
+// This is not inlined, so that the evaluators of the two types share the stack.
 template <class T>
 [[gnu::noinline]] void run_rows_in(const plan::Plan& plan, const RowsTask& task, bool continues) {
     Rows<T>(plan, task, continues).run();

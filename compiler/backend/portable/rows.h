@@ -9,7 +9,7 @@
 
 namespace normjit::backend::portable {
 
-/// The most values of a formula that fit the stack of a task, 128 bytes each.
+/// The most values of a formula that fit on the stack of a task, at 128 bytes each.
 inline constexpr size_t most_values = 512;
 
 /// `continues` is SlicedRowsTask::continues.

@@ -7,7 +7,7 @@ namespace normjit::backend::x64 {
 
 using namespace Xbyak;
 
-/// Keeps tables in registers that every load or store of a bf16 unit reads, the most useful ones first (NOTES N-207).
+/// Keeps tables that every load or store of a bf16 unit reads in registers, the most useful ones first (NOTES N-207).
 Assembler::Assembler(DType compute, Packing packing, const Target& target, int spare_registers)
     : CodeGenerator(CodeBuffer::bytes, start()),
       compute_(compute),
@@ -74,7 +74,7 @@ void Assembler::div(const Zmm& to, const Zmm& a, const Operand& b) {
 }
 
 void Assembler::div_or_zero(const Zmm& to, const Zmm& a, const Zmm& b) {
-    constexpr uint8_t not_equal = 4;  // true for NaN, which must reach the quotient
+    constexpr uint8_t not_equal = 4;  // also true for NaN, which must reach the quotient
     zero(scratch());
     if (compute_ == DType::f64) {
         vcmppd(scratch_mask(), b, scratch(), not_equal);
@@ -103,7 +103,8 @@ void Assembler::neighbour(const Zmm& to, const Zmm& a) {
     compute_ == DType::f64 ? vpermilpd(to, a, pairs_of_two) : vpermilps(to, a, pairs_of_four);
 }
 
-/// Compares as integers: non-negative floating-point numbers have bits in the same order, and NaN is the largest.
+/// Compares the bits as integers: those of non-negative floating-point numbers have the same order, and NaN is the
+/// largest.
 void Assembler::larger_magnitude(const Zmm& to, const Zmm& a, const Zmm& b) {
     if (compute_ == DType::f64) {
         vpandq(scratch(), b, magnitude_mask());
@@ -135,7 +136,7 @@ void Assembler::multiply_subtract(const Zmm& to, const Zmm& a, const Zmm& b, con
     fuse(Fused::multiply_subtract, to, a, b, c);
 }
 
-/// The 231 forms overwrite c, the 213 forms a factor. One of them fits, whichever operand `to` is.
+/// The 231 forms overwrite c, and the 213 forms overwrite a factor. One of them fits, whichever operand `to` is.
 void Assembler::fuse(Fused kind, const Zmm& to, const Zmm& a, const Zmm& b, const Zmm& c) {
     const auto is = [&](const Zmm& operand) { return to.getIdx() == operand.getIdx(); };
     const bool wide = compute_ == DType::f64;

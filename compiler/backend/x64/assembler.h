@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Xbyak with load(), store() and arithmetic by name, which hide compute type, memory types, packing and tails.
+// Xbyak with load(), store() and arithmetic by name, which hide the compute type, memory types, packing and tails.
 #pragma once
 
 #include "backend/cpu/instruction.h"
@@ -22,25 +22,25 @@ namespace normjit::backend::x64 {
 
 using namespace cpu;
 
-/// Every function that emits code may overwrite copy() and the scratch register and masks.
+/// Every function that emits code may overwrite copy(), and the scratch register and masks.
 class Assembler : private CodeBuffer, public ReservedRegisters, public Xbyak::CodeGenerator {
     using Zmm = Xbyak::Zmm;
 
   public:
-    /// Keeps tables in as many of the last value registers as is useful, at most `spare_registers`.
+    /// Keeps tables in as many of the last value registers as is useful, but at most in `spare_registers`.
     Assembler(DType compute, Packing packing, const Target& target, int spare_registers);
 
-    /// Completes the code with its constants and out-of-line parts, and returns it. Position independent.
+    /// Adds constants and out-of-line parts to the code, and returns it. The code is position independent.
     std::vector<uint8_t> finish();
 
-    int lanes() const { return 64 / element_bytes(); }  ///< elements of a register
+    int lanes() const { return 64 / element_bytes(); }  ///< elements per register
     int unit_vectors() const { return packing_ == Packing::one ? 1 : 2; }
     int unit_columns() const { return lanes() * unit_vectors(); }
     int element_bytes() const { return static_cast<int>(size_of(compute_)); }
-    /// Returns the number of registers, from 0 on, that hold values of the loop nest.
+    /// Returns how many registers, counted from 0, are free for values of the loop nest.
     int free_registers() const { return value_registers - static_cast<int>(kept_.size()); }
 
-    /// Loads the tables that stay in registers. Must be emitted where a function starts.
+    /// Loads the tables that stay in registers. Must be emitted at the start of a function.
     void load_kept_tables();
 
     // Memory
@@ -77,22 +77,22 @@ class Assembler : private CodeBuffer, public ReservedRegisters, public Xbyak::Co
     /// to = a with the lanes of each pair exchanged
     void neighbour(const Zmm& to, const Zmm& a);
     void rsqrt(const Zmm& to, const Zmm& a);
-    /// Computes one of the instructions to which functions are expanded (functions.cpp).
+    /// Computes one of the instructions into which functions are expanded (functions.cpp).
     void function(Instruction instruction, const Zmm& to, const Zmm& a, const Zmm& b);
     /// to = the larger of a and b; NaN if one is NaN. Masked lanes of `to` do not change.
     void larger(const Zmm& to, const Zmm& a, const Zmm& b);
     /// to = the larger of a, which must not be negative, and |b|; NaN if either is NaN.
     void larger_magnitude(const Zmm& to, const Zmm& a, const Zmm& b);
-    /// Round to a narrower type, as a store of the number as f32 would.
+    /// Round to a narrower type, as if the number were f32 and stored.
     void round_bf16(const Zmm& to, const Zmm& a);
     void round_f16(const Zmm& to, const Zmm& a);
     /// to = a * b + c, to = c - a * b, to = a * b - c. `to` may be any of the operands.
     void multiply_add(const Zmm& to, const Zmm& a, const Zmm& b, const Zmm& c);
     void negative_multiply_add(const Zmm& to, const Zmm& a, const Zmm& b, const Zmm& c);
     void multiply_subtract(const Zmm& to, const Zmm& a, const Zmm& b, const Zmm& c);
-    /// Does one step of summing the lanes of many registers, one row each, into one register with a lane for each row.
-    /// Step k combines two results of step k - 1 for neighbouring rows (the same one twice if there is no second);
-    /// fold_steps() steps make a sum. Overwrites `a`. Always adds in the same order.
+    /// Does one step of summing the lanes of many registers, each of one row, into one register with a lane for each
+    /// row. Step k combines two results of step k - 1 for neighbouring rows (the same one twice if there is no second);
+    /// fold_steps() steps make a sum. Overwrites `a`. The order of additions is always the same.
     void fold_rows(int step, const Zmm& a, const Zmm& b, Reduction reduction);
     int fold_steps() const { return compute_ == DType::f64 ? 3 : 4; }
 
@@ -101,7 +101,7 @@ class Assembler : private CodeBuffer, public ReservedRegisters, public Xbyak::Co
     /// Makes load_rows() and store_rows() use a register's first `count` rows, or all of them if it has fewer.
     /// Overwrites `count`.
     void set_rows(const Xbyak::Reg64& count);
-    /// Returns the destination of a sum. With Lanes::tail the lanes after the row's end do not change.
+    /// Returns the destination of a sum. With Lanes::tail, lanes beyond the end of the row do not change.
     Zmm masked(const Zmm& to, Lanes lanes, int v) const;
 
   private:
@@ -119,8 +119,8 @@ class Assembler : private CodeBuffer, public ReservedRegisters, public Xbyak::Co
     enum class Table { even, odd, low, high, words, magnitude, upper };  ///< shuffles and masks: see convert.cpp
     struct OutOfLine {
         Xbyak::Label start;   ///< start of the detour
-        Xbyak::Label packed;  ///< returned to if the native conversion was right
-        Xbyak::Label done;    ///< returned to with words that were rounded in integers
+        Xbyak::Label packed;  ///< where to go back to if the native conversion was right
+        Xbyak::Label done;    ///< where to go back to with words that were rounded in integers
         Zmms value;
     };
     void load_register(const Zmm& to, const Xbyak::Address& from, DType type, const Xbyak::Opmask& mask, Lanes lanes);
@@ -138,7 +138,7 @@ class Assembler : private CodeBuffer, public ReservedRegisters, public Xbyak::Co
     void round_to_bf16(const Zmm& value);
     void shuffle(const Zmms& value, Table first, Table second);
     void emit_table(Table table);
-    /// Returns the register that keeps the table, or else `scratch` after loading it.
+    /// Returns the register that holds the table; if there is none, loads it into `scratch`.
     Zmm table(Table table, const Zmm& scratch);
     Xbyak::Address second_half(const Xbyak::RegExp& place, DType type);
     Xbyak::Address word_constant(uint32_t bits);
@@ -149,7 +149,7 @@ class Assembler : private CodeBuffer, public ReservedRegisters, public Xbyak::Co
     std::map<uint64_t, Xbyak::Label> constants_;  ///< constants of the compute type, by bit pattern
     std::map<uint32_t, Xbyak::Label> words_;
     std::map<Table, Xbyak::Label> tables_;
-    std::map<Table, int> kept_;  ///< registers that hold a table throughout
+    std::map<Table, int> kept_;  ///< registers that always hold a table
     std::vector<std::unique_ptr<OutOfLine>> detours_;
 };
 

@@ -7,9 +7,9 @@
 
 namespace normjit::backend::x64 {
 
-/// The memory for generated code: a base class, so that it exists before Xbyak's generator. The code starts at a cache
-/// line, because Xbyak aligns addresses and the same input must give the same bytes. The start is rounded up by hand:
-/// an aligned allocation would leave a hole that glibc before 2.38 never fills again (bug 14581, NOTES N-208).
+/// The memory for generated code. It is a base class so that it exists before Xbyak's generator. The code starts at a
+/// cache line, because Xbyak aligns addresses and the same input must give the same bytes. The start is rounded up by
+/// hand: an aligned allocation would leave a hole that glibc before 2.38 never fills again (bug 14581, NOTES N-208).
 class CodeBuffer {
   public:
     static constexpr size_t bytes = 256 << 10;

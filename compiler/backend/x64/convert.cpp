@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Conversions between tensors in memory and units of the compute type in registers.
+// Converts between tensors in memory and units of the compute type in registers.
 #include "backend/x64/assembler.h"
 
 #include <bit>
@@ -49,7 +49,7 @@ void Assembler::load_register(const Zmm& to, const Address& from, DType type, co
         case DType::e5m2:
             load_8bit(to, from, type, mask, lanes);
             break;
-        case DType::e8m0:  // outputs only
+        case DType::e8m0:  // only outputs have this type
             break;
     }
 }
@@ -73,7 +73,7 @@ void Assembler::load_8bit(const Zmm& to, const Address& from, DType type, const 
     vpblendmd(to | scratch_mask(), to, word_constant(0x7fc00000));
 }
 
-/// An odd column is the upper half of its 32 bits: clearing the lower half makes an f32. An even one is shifted.
+/// An odd column is the upper half of its 32 bits: clearing the lower half makes an f32. An even column is shifted up.
 void Assembler::load_bf16_pair(const Zmms& to, const Address& from, Lanes lanes) {
     const auto& [even, odd] = to.vectors;
     vmovdqu16(lanes == Lanes::tail ? odd | tail_mask() | T_z : odd, from);
@@ -133,7 +133,7 @@ void Assembler::store_register(const Address& to, const Zmm& value, DType type, 
     }
 }
 
-/// Leaves each number's code in its 32 bits, as to_small() does.
+/// Leaves the code of each number in its 32 bits. Rounds like to_small().
 void Assembler::round_to_8bit(const Zmm& value, const SmallFormat& format) {
     const auto number = [&](float constant) { return word_constant(std::bit_cast<uint32_t>(constant)); };
     const Zmm code = scratch(), sign = copy();
@@ -156,7 +156,7 @@ void Assembler::round_to_8bit(const Zmm& value, const SmallFormat& format) {
     vpblendmd(value | is_nan, value, word_constant(small_nan));
 }
 
-/// Row values take one register in any packing, and there are few of them, so they are rounded in integers.
+/// Row values take one register in any packing, and they are few, so they are rounded in integers.
 void Assembler::store_rows(const RegExp& place, const Zmm& value, DType type) {
     const Address to = ptr[place];
     if (type != DType::bf16) return store_register(to, value, type, rows_mask(), Lanes::tail, Caching::normal);
@@ -183,8 +183,8 @@ Xmm Assembler::words() const {
     return Ymm(scratch().getIdx());
 }
 
-/// Returns the unit's bf16 words in the order of memory. vcvtneps2bf16 flushes denormals to zero, whatever MXCSR says:
-/// a unit with a zero among its words takes a detour, which tells real zeros from denormals.
+/// Returns the unit's bf16 words in the order of memory. vcvtneps2bf16 flushes denormals to zero, whatever MXCSR says,
+/// so a unit with a zero among its words takes a detour, which tells real zeros from denormals.
 Xmm Assembler::pack_bf16(const Zmms& value) {
     const auto& [even, odd] = value.vectors;
     if (!native_bf16_) {
@@ -199,7 +199,7 @@ Xmm Assembler::pack_bf16(const Zmms& value) {
     } else {
         vcvtneps2bf16(Ymm(scratch().getIdx()), even);
     }
-    if (kept_.contains(Table::magnitude)) {  // a zero of either sign
+    if (kept_.contains(Table::magnitude)) {  // finds a zero of either sign
         vptestnmw(scratch_mask(), words(), Zmm(kept_[Table::magnitude]));
     } else {
         vptestnmw(scratch_mask(), words(), ptr[rip + tables_[Table::magnitude]]);
@@ -238,7 +238,7 @@ void Assembler::pack_bf16_in_integers(const Zmms& value) {
 }
 
 /// Rounds to nearest even in integers, into the upper half: adds 0x7fff and the lowest kept bit. A NaN keeps its sign
-/// and top payload bits and becomes quiet; the addition would turn some NaNs into infinities.
+/// and top payload bits and becomes quiet, because the addition would turn some NaNs into infinities.
 void Assembler::round_to_bf16(const Zmm& value) {
     const Zmm bits = scratch();
     vpsrld(bits, value, 16);
@@ -271,7 +271,7 @@ void Assembler::round_f16(const Zmm& to, const Zmm& a) {
     vcvtph2ps(to, words);
 }
 
-/// Permutes a unit's elements: the first table gives its new first register, the second table the second one.
+/// Permutes a unit's elements. The first table makes the first register of the result, the second table the second.
 void Assembler::shuffle(const Zmms& value, Table first, Table second) {
     vmovups(scratch(), ptr[rip + tables_[first]]);
     vpermi2ps(scratch(), value.vectors[0], value.vectors[1]);
@@ -287,8 +287,8 @@ Zmm Assembler::table(Table table, const Zmm& scratch) {
     return scratch;
 }
 
-/// Emits a table. Shuffles hold the source of each element of the result, in two registers one after the other.
-/// magnitude: all bits of a word except its sign. upper: the words of odd columns.
+/// Emits a table. A shuffle gives the source of each element of the result in two consecutive registers. `magnitude`
+/// has all bits of a word except the sign. `upper` has the words of odd columns.
 void Assembler::emit_table(Table table) {
     for (uint32_t i = 0; i < 16; ++i) {
         if (table == Table::even) dd(2 * i);

@@ -7,7 +7,7 @@ namespace normjit::backend::x64 {
 
 namespace {
 
-/// A guard page ends the stack, so large frames touch their pages in order.
+/// A guard page ends the stack, so a large frame must touch its pages in order.
 constexpr int page_bytes = 4096;
 constexpr int callee_saved[] = {Xbyak::Operand::RBX, Xbyak::Operand::RBP, Xbyak::Operand::R12,
                                 Xbyak::Operand::R13, Xbyak::Operand::R14, Xbyak::Operand::R15};

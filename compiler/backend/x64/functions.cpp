@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The instructions to which functions are expanded.
+// The instructions into which functions are expanded.
 #include "backend/x64/assembler.h"
 
 namespace normjit::backend::x64 {
@@ -8,7 +8,7 @@ using Xbyak::Opmask;
 
 namespace {
 
-/// The immediate of vgetmant: numbers from 3/4 to 3/2, NaN for negative ones, no sign for -0.
+/// The immediate of vgetmant: results from 3/4 to 3/2, NaN for negative numbers, no sign for -0.
 constexpr uint8_t from_three_quarters = 0b1111;
 constexpr uint8_t less = 1, unordered = 3, greater = 0x0e;
 
@@ -40,7 +40,7 @@ void Assembler::function(Instruction instruction, const Zmm& to, const Zmm& a, c
     }
 }
 
-/// The machine's min and max return their second operand if one of the two is NaN.
+/// The machine's min and max return their second operand if either is NaN.
 void Assembler::select_by_size(Instruction instruction, const Zmm& to, const Zmm& a, const Zmm& b) {
     const bool wide = compute_ == DType::f64;
     const bool is_min = instruction == Instruction::min || instruction == Instruction::min_number;
@@ -85,7 +85,7 @@ void Assembler::copy_sign(const Zmm& to, const Zmm& a, const Zmm& b) {
     move(to, scratch());
 }
 
-/// vgetexp assumes mantissas from 1 to 2, so the exponent -1 of a mantissa below 1 is subtracted.
+/// vgetexp assumes mantissas from 1 to 2. If the mantissa is below 1, its exponent -1 is subtracted.
 void Assembler::exponent(const Zmm& to, const Zmm& a) {
     if (compute_ == DType::f64) {
         vgetmantpd(scratch(), a, from_three_quarters);

@@ -13,7 +13,7 @@ using Xbyak::RegExp;
 
 namespace {
 
-/// The general registers, in the order in which they are taken.
+/// The general registers, in the order in which they are assigned.
 constexpr int general_registers[] = {Xbyak::Operand::RSI, Xbyak::Operand::RDX, Xbyak::Operand::R14, Xbyak::Operand::R8,
                                      Xbyak::Operand::R9,  Xbyak::Operand::R10, Xbyak::Operand::R11, Xbyak::Operand::RBX,
                                      Xbyak::Operand::RBP, Xbyak::Operand::R12, Xbyak::Operand::R13, Xbyak::Operand::R15,
@@ -60,7 +60,7 @@ void XbyakMachine::move(const Reg64& to, const Source& from) {
     }
 }
 
-/// Returns the register that holds the amount; an amount in memory is first loaded into the scratch register.
+/// Returns the register that holds the amount. An amount in memory is first loaded into the scratch register.
 Reg64 XbyakMachine::in_register(const Amount& amount) {
     const Source from = source(amount);
     if (const auto* reg = std::get_if<Reg64>(&from)) return *reg;
@@ -148,8 +148,8 @@ void XbyakMachine::set_if(Condition condition, Integer to, const Amount& value) 
     a_.cmovg(*register_of(to), std::get<Xbyak::Address>(from));
 }
 
-/// Returns the address. The base may be in the frame, and the offset too large for an instruction (columns of 2 GiB and
-/// more); the scratch register then holds their sum.
+/// Returns the address. If the base is in the frame, or the offset is too large for an instruction (columns of 2 GiB
+/// and more), the scratch register holds their sum.
 RegExp XbyakMachine::where(const Address& address) {
     Reg64 base = in_register(address.base);
     int64_t offset = address.offset;

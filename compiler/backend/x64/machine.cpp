@@ -206,7 +206,7 @@ Vector XbyakMachine::reduce_lanes_of_rows(Registers& registers, const Address& f
     return fold(registers, first, rows, a_.fold_steps(), 0, reduction);
 }
 
-/// Emits `steps` steps of fold_rows() over the 2^steps rows from `row` on, without rows that do not exist.
+/// Emits `steps` steps of fold_rows() over the 2^steps rows that begin at `row`, without rows that do not exist.
 Vector XbyakMachine::fold(Registers& registers, const Address& first, int rows, int steps, int row,
                           Reduction reduction) {
     if (steps == 0) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Implements Machine, for the loop nest of cpu/, with AVX-512. The row values of 16 rows have a row in each lane of a
-// zmm register. This is where the sums of 4 rows become such a register (tests/golden/layernorm_f32_asm.golden):
+// Implements Machine, which the loop nest of cpu/ uses, with AVX-512. The row values of 16 rows are in a zmm register,
+// one row in each lane. Here the sums of 4 rows become such a register (tests/golden/layernorm_f32_asm.golden):
 //
 //     vmovups zmm0, [rsp + rax + 0x140]      each lane a sum of columns: row 0
 //     vmovups zmm1, [rsp + rax + 0x180]      row 1
@@ -98,8 +98,7 @@ class XbyakMachine final : public Machine {
     Vector reduce_lanes(Vector value, Reduction reduction) override;
     Vector largest_lane(Vector value) override { return reduce_lanes(value, Reduction::largest); }
 
-    /// Holds a number other than 0 at the function's start if rows go past the caches through the frame; see
-    /// nontemporal_staging.h.
+    /// Is not 0 at the start of the function if rows go past the caches through the frame; see nontemporal_staging.h.
     static Xbyak::Reg64 second_argument() { return Xbyak::util::rsi; }
 
   private:
@@ -107,7 +106,7 @@ class XbyakMachine final : public Machine {
     Xbyak::Address in_frame(Integer integer);
     /// A general register, or a place in the frame.
     struct Location {
-        int reg;  ///< -1: none
+        int reg;  ///< -1 if there is none
         int64_t in_frame;
     };
     using Source = std::variant<Xbyak::Reg64, Xbyak::Address, int64_t>;

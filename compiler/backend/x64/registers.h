@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The vector and mask registers of generated code: which hold values, and which the assembler reserves.
+// The vector and mask registers of generated code: which ones hold values, and which the assembler reserves.
 #pragma once
 
 #include <array>
@@ -22,8 +22,8 @@ class ReservedRegisters {
 
   protected:
     static Xbyak::Zmm scratch() { return Xbyak::Zmm(31); }
-    // Masks for the tail: columns in memory order (first and second half of the unit), and the unit's even and odd
-    // registers.
+    // Masks for the tail: for columns in memory order (first and second half of the unit), and for the unit's even and
+    // odd registers.
     static Xbyak::Opmask tail_mask() { return Xbyak::Opmask(1); }
     static Xbyak::Opmask second_half_mask() { return Xbyak::Opmask(2); }
     static Xbyak::Opmask vector_mask(int v) { return Xbyak::Opmask(3 + v); }
