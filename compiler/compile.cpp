@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The compiler's table of contents: build -> passes -> plan -> back end.
+// The whole compiler at a glance: build -> passes -> plan -> back end.
 #include "normjit/compile.h"
 
 #include "backend/backend.h"

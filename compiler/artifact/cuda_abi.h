@@ -10,21 +10,25 @@
 
 namespace normjit {
 
-/// The number of counters that generated code uses to pace its blocks. Every generated file contains it.
+/// The number of counters that generated code uses to pace its blocks. Every generated file has this many.
 inline constexpr uint32_t cuda_progress_slots = 64;
 
 struct CudaOperand {
-    void* data;          ///< [rows, cols], [rows] or [cols]; a matrix output may be exactly one of the matrices
+    void* data;          ///< [rows, cols], [rows] or [cols]; a matrix output may be exactly the memory of one of the
+                         ///< matrices
     int64_t row_stride;  ///< matrices only: elements from one row to the next; 0 repeats one row
 };
 
-/// The arguments of a kernel. What each thread needs before its first load comes first: in one line of the constant
-/// cache, for few operands (NOTES N-728). Unused operands may hold anything. Specs without slices end before slice_rows.
+/// The arguments of a kernel. What each thread needs before its first load comes first, so that for few operands it is
+/// in one line of the constant cache (NOTES N-728). Unused operands may hold anything. For specs without slices, the
+/// struct ends before slice_rows.
 struct CudaArguments {
-    uint32_t parts;          ///< as in RowPartition; in a final reduce, 0 makes the sums zero
-    uint32_t rows_each;      ///< rows that the parts share / (parts * CudaPath::rows_per_block); must fit 32 bits
+    uint32_t parts;          ///< see RowPartition; 0 makes the sums of a final reduce zero
+    uint32_t rows_each;      ///< rows that the parts share, divided by (parts * CudaPath::rows_per_block); must fit 32
+                             ///< bits
     uint32_t rows_extra;     ///< the remainder of that division
-    uint32_t progress_slot;  ///< below cuda_progress_slots; launches at the same time are faster with different ones
+    uint32_t progress_slot;  ///< below cuda_progress_slots; launches that run at the same time are faster with
+                             ///< different slots
     CudaOperand operand[max_operands];  ///< indexed by place in the OperandList
     void* partials;      ///< at Geometry::partials_at() in the workspace: [column outputs, partial_rows, cols], then
                          ///< [scalar outputs, partial_rows, scalar_parts]
@@ -34,7 +38,7 @@ struct CudaArguments {
     int64_t reduced_slices;
     uint32_t pieces;
     uint32_t row_groups;
-    uint32_t partial_rows;               ///< rows of one partial array; equal to `parts` without slices
+    uint32_t partial_rows;               ///< rows of one partial array; equal to `parts` if there are no slices
     int64_t slice_stride[max_operands];  ///< matrices and tensors per slice only, in elements
 };
 

@@ -10,7 +10,7 @@ namespace normjit {
 
 namespace {
 
-/// The most row groups whose blocks, in the largest clusters, fit a grid.
+/// The most row groups whose blocks fit a grid even in the largest clusters.
 constexpr int64_t most_grid = INT32_MAX / 16;
 
 }  // namespace
@@ -43,8 +43,8 @@ int64_t CudaPath::alignment(DType type) const {
     return std::min(widest_access, vector_width * static_cast<int64_t>(size_of(type)));
 }
 
-/// Returns `groups` rounded down so that every team takes only rows that start at the same position in a vector, which
-/// may give 0. `most` groups are not rounded, because each team then has a single row.
+/// Returns `groups` rounded down so that every team takes only rows that start at the same position in a vector. The
+/// result may be 0. `most` groups are not rounded, because each team then has a single row.
 int64_t CudaPath::whole_shifts(int64_t groups, int64_t most) const {
     if (!shifted || groups == most) return groups;
     const int64_t unit = vector_width / std::gcd(vector_width, rows_per_block);
@@ -52,7 +52,7 @@ int64_t CudaPath::whole_shifts(int64_t groups, int64_t most) const {
 }
 
 /// True if all pieces of a row group start at the same position in a vector. A row group takes every row_groups-th
-/// piece: the same part of some later slice if `parts` divides row_groups.
+/// piece. If `parts` divides row_groups, that is the same part of some later slice.
 bool CudaPath::pieces_start_alike(const RowPartition& partition, int64_t row_stride, int64_t slice_stride) const {
     if (partition.pieces <= partition.row_groups) return true;
     if (partition.row_groups % partition.parts == 0)
@@ -60,7 +60,7 @@ bool CudaPath::pieces_start_alike(const RowPartition& partition, int64_t row_str
     return slice_stride % vector_width == 0 && rows_per_block * row_stride % vector_width == 0;
 }
 
-/// Returns the number of row groups that rows_per_team asks for, limited so that blocks and teams can be counted in 31
+/// Returns the number of row groups that rows_per_team requires, limited so that blocks and teams can be counted in 31
 /// bits.
 int64_t CudaPath::short_groups(int64_t with_rows) const {
     if (rows_per_team == 0) return 0;
@@ -81,9 +81,9 @@ RowPartition CudaPath::partition(const OperandList& operands, const Geometry& ge
     return {.row_groups = all, .parts = all, .pieces = all};
 }
 
-/// Tries a few numbers of rounds and chooses the fastest. A part costs its rows plus about two rows' time, to load
-/// columns, fill and drain the pipeline, and write sums. Without sums over all slices each part is a row group of its
-/// own, and the GPU assigns blocks to multiprocessors as they become free.
+/// Tries a few numbers of rounds and chooses the fastest. A part costs the time of its rows, and of about two more for
+/// loading columns, filling and draining the pipeline, and writing sums. Without sums over all slices, each part has
+/// its own row group, and the GPU assigns blocks to multiprocessors as they become free.
 RowPartition CudaPath::partition_slices(const OperandList& operands, const Geometry& geometry, Batch batch,
                                         int64_t workspace_bytes) const {
     constexpr int64_t overhead_rows = 2, most_rounds = 8;

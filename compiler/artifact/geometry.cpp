@@ -10,7 +10,8 @@ namespace normjit {
 
 namespace {
 
-/// Returns a * b, rounded up to the workspace's alignment; INT64_MAX if that does not fit. Neither may be negative.
+/// Returns a * b, rounded up to the alignment of the workspace; INT64_MAX if that does not fit. Neither may be
+/// negative.
 int64_t aligned_product(int64_t a, int64_t b) {
     int64_t bytes = 0;
     const bool fits =
@@ -18,8 +19,8 @@ int64_t aligned_product(int64_t a, int64_t b) {
     return fits ? bytes / workspace_alignment * workspace_alignment : INT64_MAX;
 }
 
-/// handed_out: elements that one thread computes in the time that it takes to hand out a launch. column_rows: the cost
-/// of gamma and the column sums, in rows (NOTES N-615).
+/// `handed_out` is the number of elements that one thread computes in the time that it takes to hand out a launch.
+/// `column_rows` is the cost of gamma and the column sums, in rows (NOTES N-615).
 constexpr int64_t handed_out = 40 << 10, column_rows = 2;
 
 }  // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Non-temporal stores of matrices whose rows do not fill whole cache lines: the rows of a block are assembled on the
-// stack and stored from there a line at a time (NOTES N-616).
+// Stores matrices whose rows do not fill whole cache lines past the caches: the rows of a block are assembled on the
+// stack, and stored from there one line at a time (NOTES N-616).
 #pragma once
 
 #include "support/divide.h"
@@ -29,7 +29,7 @@ inline int64_t stack_bytes(int64_t cols, const Operand& matrix, const CpuSchedul
 }
 
 /// True if rows without gaps between them all start at line boundaries when the first one does. Outputs with an element
-/// for each group of columns go through the caches in any case.
+/// for each group of columns always go through the caches.
 inline bool fills_lines(int64_t cols, const Operand& matrix) {
     return matrix.axes.has_groups() || cols * matrix.bytes() % line_bytes == 0;
 }
@@ -38,8 +38,8 @@ inline bool rows_fill_lines(const Spec& spec) {
     return std::ranges::all_of(operands.matrix_outputs(), [&](const Operand& o) { return fills_lines(spec.cols, o); });
 }
 
-/// Returns the matrix output that code can assemble on the stack, a block of rows at a time, or null. Only the first
-/// output whose rows do not fill lines is staged, since each would need a stack buffer; the others may go through the
+/// Returns the matrix output that code can assemble on the stack, one block of rows at a time, or null. Only the first
+/// output whose rows do not fill lines is staged, because each would need a stack buffer; the others go through the
 /// caches. The same code can also store all outputs through the caches.
 inline const Operand* staged_output(int64_t cols, const OperandList& operands, const CpuSchedule& cpu) {
     if (cpu.nontemporal_kb < 0) return nullptr;
@@ -53,7 +53,7 @@ inline bool may_stage_output(const Spec& spec, const CpuSchedule& cpu) {
     return staged_output(spec.cols, OperandList(spec), cpu) != nullptr;
 }
 
-/// Returns how many rows of the widest matrix output fit most_staged_bytes.
+/// Returns how many rows of the widest matrix output fit in most_staged_bytes.
 inline int64_t most_staged_rows(const Spec& spec) {
     int64_t bytes = 1;
     const OperandList operands(spec);

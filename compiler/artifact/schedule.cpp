@@ -63,7 +63,7 @@ void add_keys(std::vector<std::string_view>& keys, const NumberKey<T> (&numbers)
     for (const NumberKey<T>& each : numbers) keys.push_back(each.key);
 }
 
-// Reads any number that the fields can hold; legality() checks the ranges, which depend on the target as well.
+// Reads any number that the fields can hold. legality() checks the ranges, which also depend on the target.
 template <class T, size_t n>
 Status read_numbers(const text::Fields& fields, const NumberKey<T> (&numbers)[n], T& owner) {
     for (const NumberKey<T>& each : numbers) {
@@ -124,7 +124,7 @@ Expected<Schedule> parse_cuda(std::string_view text) {
     return schedule;
 }
 
-/// Returns the fields as words; only those that differ from `usual` if that is given.
+/// Returns the fields as words. If `usual` is given, returns only those that differ from it.
 template <class T, size_t n>
 std::string numbers_text(const NumberKey<T> (&numbers)[n], const T& owner, const T* usual = nullptr) {
     std::string text;

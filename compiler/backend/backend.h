@@ -17,7 +17,7 @@ struct Backend {
     std::string_view name;
     /// Returns success, or the reason why this target cannot be served.
     Status (*supports)(const Target&);
-    /// Returns success if there is code for the plan and enough registers; otherwise the reason. The code is
+    /// Returns success if there is code for the plan and enough registers; otherwise the reason. The status is
     /// `unavailable` if this back end has no schedule for the spec, so that another one should make the code.
     Status (*legal)(const plan::Plan&);
     Expected<Artifact> (*emit)(const plan::Plan&);

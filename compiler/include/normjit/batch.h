@@ -5,7 +5,7 @@
 
 namespace normjit {
 
-/// The rows of a launch: `slices` times `rows`, S times M.
+/// The rows of a launch: `slices` slices of `rows` rows, S times M.
 struct Batch {
     Batch(int64_t of_slice, int64_t count = 1) : rows(of_slice), slices(count) {}
     int64_t rows;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The compiler: a pure function from (Spec, Schedule, Target) to an Artifact. Thread safe; uses no device, file, thread
-// or environment variable, except to find NVRTC (cuda_compiler.h).
+// The compiler: a pure function from (Spec, Schedule, Target) to an Artifact. Thread safe. It uses no device, file,
+// thread or environment variable, except to find NVRTC (cuda_compiler.h).
 #pragma once
 
 #include "normjit/artifact.h"
@@ -19,23 +19,23 @@ namespace normjit {
 /// `unavailable` for a target that no back end of this build supports.
 Expected<Artifact> compile(const Spec& spec, const Schedule& schedule, const Target& target);
 
-/// Returns the back end that serves a target: "x64", "llvm 19.1.7", "portable", "cuda". Its artifacts differ from
-/// version to version, like NVRTC's (cuda_compiler.h), so a cache must have the name in its key. Fails with
-/// `unavailable` if there is none.
+/// Returns the back end that serves a target: "x64", "llvm 19.1.7", "portable", "cuda". Artifacts differ from version
+/// to version of it, and of NVRTC (cuda_compiler.h), so a cache must have the name in its key. Fails with `unavailable`
+/// if there is none.
 Expected<std::string> backend_of(const Target& target);
 
-/// Returns the back end that makes a problem's code. It is not the target's preferred one if that has too few registers
-/// for a formula. Fails as legality() does.
+/// Returns the back end that makes the code for a problem. It is not the target's preferred one if that has too few
+/// registers for a formula. Fails as legality() does.
 Expected<std::string> backend_of(const Spec& spec, const Schedule& schedule, const Target& target);
 
 /// Returns the text of one stage: "ir" (as the frontend built it), "ir:<pass>" (after that pass; see pass_names()),
-/// "plan", for a CUDA target also "cuda" (the generated source) and "ptx".
+/// "plan", and for a CUDA target also "cuda" (the generated source) and "ptx".
 Expected<std::string> emit_stage(const Spec& spec, const Schedule& schedule, const Target& target,
                                  std::string_view stage);
 
-/// Disassembles a CPU artifact from its first byte to its last, constants included. One line for each instruction gives
-/// its address, "  1f:\tret", and what it reads relative to itself, "# 0x23c0". Intel syntax for x86-64. Fails with
-/// `unavailable` in a build without LLVM.
+/// Disassembles a CPU artifact from its first byte to its last, including constants. Each instruction is one line with
+/// its address, "  1f:\tret", and the address of what it reads relative to itself, "# 0x23c0". x86-64 is in Intel
+/// syntax. Fails with `unavailable` in a build without LLVM.
 Expected<std::string> list_instructions(const Artifact& artifact);
 
 /// Returns the passes in the order in which they run.

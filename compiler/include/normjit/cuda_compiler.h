@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CUDA compiler, NVRTC, opened when first needed. Nothing else in the compiler uses a file or environment variable.
+// Finds NVRTC, the CUDA compiler, when it is first needed. Nothing else in the compiler uses files or the environment.
 #pragma once
 
 #include "normjit/status.h"
@@ -12,7 +12,8 @@ namespace normjit {
 struct CudaCompiler {
     std::string path;  ///< the name under which the library was found
     int major = 0, minor = 0;
-    std::vector<int> sms;  ///< architectures with machine code, ascending; newer GPUs get PTX for the last one
+    std::vector<int> sms;  ///< architectures for which it makes machine code, ascending; newer GPUs get PTX for the
+                           ///< last one
 };
 
 /// Finds NVRTC, once per process, in this order: NORMJIT_NVRTC_PATH (a file or a folder), the loader's path, CUDA_HOME,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A norm that is given as a text, in the language of compiler/ir/formula_text.h, with the choices of a spec. Immutable
+// A norm that is given as text, in the language of compiler/ir/formula_text.h, with the choices of a spec. Immutable
 // once parse_spec() has made it.
 #pragma once
 
@@ -20,9 +20,9 @@ struct Spec;
 
 struct Formula {
     std::string source;  ///< the beginning of a spec's text: the name of a norm in the library, or the whole formula
-    std::string name;    ///< the norm's
-    std::string text;    ///< the formula
-    Pass pass = Pass::backward;  ///< the tensors are those of this pass
+    std::string name;    ///< the name of the norm
+    std::string text;    ///< the text of the formula
+    Pass pass = Pass::backward;  ///< the pass that the tensors belong to
 
     /// A tensor of the problem: one that the formula declares and the layer has, a gradient, or a saved value of the
     /// forward pass.
@@ -36,7 +36,7 @@ struct Formula {
         bool operator==(const Tensor&) const = default;
     };
     PerTensor<std::optional<Tensor>> tensors;
-    normjit::Tensor first = normjit::Tensor::x;  ///< the first input; others have its type by default
+    normjit::Tensor first = normjit::Tensor::x;  ///< the first input; other tensors have its type by default
 
     struct Number {
         std::string name;
@@ -44,15 +44,15 @@ struct Formula {
         bool operator==(const Number&) const = default;
     };
     std::vector<Number> numbers;     ///< the numbers that the formula takes, such as eps, by name
-    std::vector<std::string> saved;  ///< names of values of the forward pass that the backward pass reads
-    std::vector<std::string> usual_outputs, usual_saved;  ///< without out= or save=
+    std::vector<std::string> saved;  ///< names of the forward pass's values that the backward pass reads
+    std::vector<std::string> usual_outputs, usual_saved;  ///< the defaults of out= and save=
 
-    int64_t group_columns = 0;    ///< columns in a group of group_max(); 0 without it
-    bool has_partners = false;    ///< kernels see its rows in halves: kernel_spec.h
+    int64_t group_columns = 0;    ///< columns in a group of group_max(); 0 if there is none
+    bool has_partners = false;    ///< kernels read its rows in halves: kernel_spec.h
     bool has_neighbours = false;  ///< pairs of columns are computed together
 
-    /// Set only in the spec of a kernel that sees rows in halves: the spec of whole rows from which that spec was made.
-    /// Not compared, because it follows from the other members.
+    /// Only set in the spec of a kernel that reads rows in halves: the spec of whole rows from which that spec was
+    /// made. Not compared, because it follows from the other members.
     struct Whole {
         std::shared_ptr<const Spec> spec;
         bool operator==(const Whole&) const { return true; }
@@ -61,7 +61,7 @@ struct Formula {
     bool operator==(const Formula&) const = default;
 };
 
-/// Null for LayerNorm and RMSNorm. Two are equal if both are null or the formulas are equal.
+/// Null for LayerNorm and RMSNorm. Two pointers are equal if both are null or their formulas are equal.
 class FormulaPointer {
   public:
     FormulaPointer() = default;
@@ -77,23 +77,23 @@ class FormulaPointer {
     std::shared_ptr<const Formula> formula_;
 };
 
-/// Returns a formula on one line, as the text of a spec may begin with it. The formula is given as the content of a
-/// file, or as a name in the library. An error says where the mistake is in that text.
+/// Returns a formula on one line, in the form in which the text of a spec may begin with it. `formula` is the content
+/// of a file, or a name in the library. An error gives the place of the mistake in that text.
 Expected<std::string> formula_line(std::string_view formula);
 
-/// Returns the names of the numbers that a formula takes; `formula` is as for formula_line(). The lengths of runs of
+/// Returns the names of the numbers that a formula takes; `formula` is as in formula_line(). Lengths of runs of
 /// columns, such as R in [N/R], come first.
 Expected<std::vector<std::string>> formula_numbers(std::string_view formula);
 
 /// The kinds of gradient that an input of a formula can have.
 enum class GradientKind : uint8_t {
     derived,  ///< a backward pass can compute it
-    zero,     ///< 0: no output depends on the input, as in x * w / w
+    zero,     ///< it is 0, because no output depends on the input, as in x * w / w
     absent    ///< no output is computed from the input
 };
 
-/// Tells what the gradient of an input is, for the text of a spec of a backward pass with a formula. Ignores out=.
-/// Fails as parse_spec() does, and if the input has no gradient.
+/// Returns which kind of gradient an input has, for the text of a spec of a backward pass with a formula. Ignores out=.
+/// Fails as parse_spec() does, or if the input has no gradient.
 Expected<GradientKind> gradient_kind(std::string_view text, std::string_view input);
 
 }  // namespace normjit

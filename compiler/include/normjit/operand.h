@@ -27,17 +27,17 @@ struct Operand : TensorSpec {
     bool is_matrix() const { return axes.is_matrix(); }
     bool is_per_slice() const { return axes.is_per_slice(); }
     bool is_written() const { return direction == Direction::output; }
-    int64_t bytes() const { return static_cast<int64_t>(size_of(dtype)); }  ///< bytes of an element
+    int64_t bytes() const { return static_cast<int64_t>(size_of(dtype)); }  ///< bytes of one element
     bool operator==(const Operand&) const = default;
 };
 
-/// The most places in the argument lists of generated code: cpu_abi.h, cuda_abi.h.
+/// The most places in the argument lists of generated code (cpu_abi.h, cuda_abi.h).
 inline constexpr size_t max_operands = 16;
 static_assert(tensor_count <= max_operands);
 
-/// Lists inputs before outputs: input matrices, columns and rows; output matrices, rows, columns and scalars. Scalar
-/// inputs count as rows and come last among them: each row reads the same element. Tensors of one kind are in the order
-/// of tensors.def.
+/// Lists inputs before outputs: input matrices, columns and rows, then output matrices, rows, columns and scalars.
+/// Scalar inputs count as rows, and come last among them: each row reads the same element. Tensors of one kind are in
+/// the order of tensors.def.
 class OperandList {
   public:
     OperandList() = default;
@@ -48,10 +48,10 @@ class OperandList {
     size_t size() const { return operands_.size(); }
     const Operand& operator[](size_t place) const { return operands_[place]; }
 
-    /// Returns the operand of a tensor; null if the problem does not have it.
+    /// Returns the operand for a tensor; null if the problem does not have that tensor.
     const Operand* find(Tensor tensor) const;
     bool has(Tensor tensor) const { return find(tensor) != nullptr; }
-    /// Returns the operand of a tensor that the problem has.
+    /// Returns the operand for a tensor that the problem has.
     const Operand& of(Tensor tensor) const { return *find(tensor); }
     size_t place(Tensor tensor) const { return place(of(tensor)); }
     size_t place(const Operand& operand) const { return static_cast<size_t>(&operand - operands_.data()); }
@@ -64,10 +64,10 @@ class OperandList {
     std::span<const Operand> row_outputs() const { return kind(5); }
     std::span<const Operand> column_outputs() const { return kind(6); }
     std::span<const Operand> scalar_outputs() const { return kind(7); }
-    /// Returns the outputs without rows, which are reduced over the rows: columns, then scalars.
+    /// Returns the outputs without rows, which are reductions over the rows: columns, then scalars.
     std::span<const Operand> reductions() const { return kinds(6, 7); }
 
-    /// True if there are reductions over all slices, or over each slice.
+    /// True if there are reductions over all slices, or over each slice separately.
     bool has_shared_sums() const { return has_shared_sums_; }
     bool has_sums_per_slice() const { return has_sums_per_slice_; }
     /// True if a column tensor has a row for each slice.
@@ -85,7 +85,7 @@ class OperandList {
     }
 
     std::vector<Operand> operands_;
-    std::array<size_t, 8> ends_{};  ///< the place after the last operand of each kind, from kind 1 on
+    std::array<size_t, 8> ends_{};  ///< the place after the last operand of each kind, starting with kind 1
     bool has_shared_sums_ = false, has_sums_per_slice_ = false, has_per_slice_ = false;
     bool has_runs_ = false, has_sums_of_runs_ = false;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The decision: how the work of a Spec is divided on a Target. It changes speed and the order of sums only.
+// The decision: how the work of a Spec is divided on a Target. It only changes the speed and the order of sums.
 #pragma once
 
 #include "normjit/spec.h"
@@ -17,28 +17,28 @@ namespace normjit {
 inline constexpr int64_t most_nontemporal_kb = int64_t{1} << 40;
 
 /// How one CPU thread goes through a row group. It takes `row_block` rows at a time, and each sweep passes over all of
-/// them before the next sweep starts. The last sweep goes strip by strip over the columns, so that column sums stay in
+/// them before the next sweep starts. The last sweep goes over the columns strip by strip, so that column sums stay in
 /// registers.
 struct CpuSchedule {
-    int row_block = 8;       ///< rows swept together, 1..64
+    int row_block = 8;       ///< rows that are swept together, 1..64
     int strip = 4;           ///< vectors per column strip in the last sweep, 1..8
-    int unroll = 4;          ///< vectors per step of a row reduction, 1..8: the number of independent sums
+    int unroll = 4;          ///< vectors per step of a row reduction, and so the number of independent sums, 1..8
     int cache_columns = 0;   ///< 1: [N] values are computed once per row group and kept after its partials
     int cache_elements = 0;  ///< 1: values that the last sweep reads again are kept on the stack in the compute type
     int overlap = 0;         ///< 1: one loop does the last sweep of a row block and the first sweep of the next
     int prefetch = 0;        ///< what is prefetched: 0 nothing, the next row block into 1 L2 or 2 L1, 3 the current row
     int column_ranges = 1;   ///< launches of few rows divide every row into this many ranges of columns, 1..1024
-    int thread_groups = 1;   ///< the most thread groups of such launches, each with all column ranges, 1..1024
-    int64_t split_rows = 0;  ///< up to this many rows are few; 0: every launch is divided into row groups
+    int thread_groups = 1;   ///< the most thread groups of such launches, each of which has all column ranges, 1..1024
+    int64_t split_rows = 0;  ///< a launch with up to this many rows has few; 0: every launch is divided into row groups
     int64_t nontemporal_kb = -1;  ///< stores outputs past the caches from this many KiB of x, dy and dx on; -1: never
     bool operator==(const CpuSchedule&) const = default;
 };
 
-/// rows: one pass over the matrices; a team of threads holds a row. two_pass: two passes, for rows of any width.
+/// `rows`: one pass over the matrices; a team of threads holds a row. `two_pass`: two passes, for rows of any width.
 enum class CudaForm : uint8_t { rows, two_pass };
-/// Where rows are kept before use: registers, shared memory through cp.async, shared memory by bulk copies (sm_90).
+/// Where rows are kept before use: in registers, or in shared memory, through cp.async or bulk copies (sm_90).
 enum class CudaStaging : uint8_t { registers, async, bulk };
-/// Where data stays between the sweeps over a row. global: each sweep loads it, from L1 if it is there.
+/// Where data stays between the sweeps over a row. `global`: each sweep loads it again, from L1 if it is there.
 enum class CudaMemory : uint8_t { registers, shared, global };
 inline constexpr CudaForm all_cuda_forms[] = {CudaForm::rows, CudaForm::two_pass};
 inline constexpr CudaStaging all_cuda_stagings[] = {CudaStaging::registers, CudaStaging::async, CudaStaging::bulk};
@@ -49,12 +49,13 @@ std::string_view name(CudaMemory memory);
 
 /// How a GPU goes through the rows. One block, or one cluster of blocks, sums a row group. The groups that run at once
 /// share all rows, so there are few partials. Without column outputs there may be more groups, each with a few rows. A
-/// single row group for all rows writes the column outputs itself, without a final reduce.
+/// single row group that takes all rows writes the column outputs itself, without a final reduce.
 struct CudaSchedule {
     CudaForm form = CudaForm::rows;
-    int threads_per_row = 32;  ///< in each block: 1, 2, 4, 8, 16 or a multiple of 32. two_pass: threads of a block
+    int threads_per_row = 32;  ///< threads per row in each block: 1, 2, 4, 8, 16 or a multiple of 32. two_pass: threads
+                               ///< per block
     int rows_per_block = 1;    ///< teams of threads_per_row threads in a block
-    int rows_per_team = 0;     ///< the most rows of a team, which gives more row groups; 0: row_groups share all rows
+    int rows_per_team = 0;     ///< the most rows per team, which increases the row groups; 0: row_groups share all rows
     int cluster = 1;           ///< blocks that share a row: 1, 2, 4, 8 or 16 (sm_90)
     int blocks_per_sm = 1;     ///< the number of resident blocks for which registers are limited
     int vector_width = 1;      ///< elements per load, a power of two that divides cols
@@ -67,43 +68,43 @@ struct CudaSchedule {
     bool operator==(const CudaSchedule&) const = default;
 };
 
-/// A GPU's limit of a grid's second dimension, which counts the row groups of CudaForm::two_pass.
+/// The largest second dimension of a GPU's grid, in which CudaForm::two_pass counts the row groups.
 inline constexpr int64_t most_cuda_row_groups = 65535;
 
 struct Schedule {
-    int64_t row_groups = 1;  ///< the most partials, each the sum over some rows
+    int64_t row_groups = 1;  ///< the most partials, each of which is the sum over some rows
     std::variant<CpuSchedule, CudaSchedule> device;
     bool operator==(const Schedule&) const = default;
 };
 
-/// Parses "cpu row_groups=4 row_block=8 prefetch=1" or "cuda row_groups=264 threads_per_row=256 staging=bulk". Keys
-/// that are left out take their defaults. All keys: compiler/SPEC.md.
+/// Parses "cpu row_groups=4 row_block=8 prefetch=1" or "cuda row_groups=264 threads_per_row=256 staging=bulk". A
+/// missing key has its default. compiler/SPEC.md lists all keys.
 Expected<Schedule> parse_schedule(std::string_view text);
 std::string to_text(const Schedule& schedule);
-/// Returns the text without the keys that have their defaults.
+/// Returns the text without keys that have their default.
 std::string brief_text(const Schedule& schedule);
 uint64_t hash(const Schedule& schedule);
 
-/// Checks that the schedule is for the target's kind of device and that every number is within its range, whatever the
+/// Checks that the schedule is for the target's kind of device, and that every number is within its range, whatever the
 /// spec.
 Status check_ranges(const Schedule& schedule, const Target& target);
 
-/// True if both schedules add a row's sums in the same order, for a spec with `invariant`.
+/// True if both schedules add the elements of a row in the same order, for a spec with `invariant`.
 bool sum_rows_alike(const Schedule& a, const Schedule& b);
 
-/// Checks that code for this combination can be made; the error says what prevents it and what is allowed.
+/// Checks that code can be made for this combination. The error says what prevents it and what is allowed.
 Status legality(const Spec& spec, const Schedule& schedule, const Target& target);
 
-/// Checks that a schedule from elsewhere, such as a record, may serve the spec: that it is legal and, with `invariant`,
-/// adds a row's elements in the same order as the schedule of heuristic(), which other batches use.
+/// Checks that a schedule from elsewhere, such as a record, may serve the spec: it must be legal and, with `invariant`,
+/// add the elements of a row in the same order as the schedule from heuristic(), which other batches use.
 Status usability(const Spec& spec, const Schedule& schedule, const Target& target);
 
-/// Returns a good schedule, chosen without measuring. Deterministic; legal for every valid spec on a valid target. For
-/// specs with `invariant` that differ in rows only, all schedules sum rows alike.
+/// Returns a good schedule, chosen without measuring. Deterministic, and legal for every valid spec on a valid target.
+/// For specs with `invariant` that differ only in rows, all schedules add the elements of a row in the same order.
 Schedule heuristic(const Spec& spec, const Target& target);
 
-/// Returns a schedule for `open`, which leaves rows or slices to the launch, from one for `spec`, the same problem with
-/// numbers: row groups that the rows limited become as many as the device runs at once.
+/// Returns a schedule for `open`, which leaves rows or slices to the launch, made from a schedule for `spec`, the same
+/// problem with numbers. If the rows limited the row groups, there are now as many as the device runs at once.
 Schedule for_open_rows(const Schedule& schedule, const Spec& spec, const Spec& open, const Target& target);
 
 /// Explains heuristic() to people: returns the measured points, or the properties of the problem, that decided.

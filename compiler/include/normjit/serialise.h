@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Artifacts as bytes, and the key under which a cache keeps them.
+// Turns artifacts into bytes, and makes the key under which a cache keeps them.
 #pragma once
 
 #include "normjit/artifact.h"
@@ -15,7 +15,7 @@ namespace normjit {
 
 inline constexpr std::string_view artifact_magic = "normjit-artifact 1\n";
 
-/// Returns the bytes of an artifact file, of a cache entry and of a pack's member. The code may be several megabytes.
+/// Returns the bytes of an artifact file, of a cache entry or of a member of a pack. The code may be several megabytes.
 ///
 ///     normjit-artifact 1
 ///     generator 10 5f0c... x64, llvm 19.1.7, portable
@@ -30,20 +30,20 @@ inline constexpr std::string_view artifact_magic = "normjit-artifact 1\n";
 ///     checksum 0f3a...                                 of all bytes before this line
 std::string serialise(const Artifact& artifact);
 
-/// Parses those bytes. The error says which part is damaged, missing or of another version. Code is refused if this
-/// build would derive other launches for it. The checksum finds accidents, not malice: load artifacts only from where
-/// you would load a program.
+/// Parses those bytes. The error says which part is damaged, missing or of another version. Refuses code for which this
+/// build would derive other launches. The checksum finds accidents, not malice: load artifacts only from where you
+/// would load a program.
 Expected<Artifact> parse_artifact(std::string_view bytes);
 
 /// Returns everything that decides what compile() makes, as lines of text: generator_of(), spec, schedule and target.
 /// They are the first lines of the serialised artifact. Equal texts mean equal code in any process on any machine,
-/// except for the version of NVRTC, which is unknown before it is opened. Makes no plan, so it takes only microseconds,
-/// and compile() may still refuse the combination.
+/// except for the version of NVRTC, which is unknown before it is opened. This makes no plan, so it takes only
+/// microseconds, and compile() may still refuse the combination.
 std::string code_key(const Spec& spec, const Schedule& schedule, const Target& target);
-/// Returns the key under which this artifact was made.
+/// Returns the key with which this artifact was made.
 std::string code_key(const Artifact& artifact);
 
-/// True if code for the target takes so long to make that reading it from a file is faster.
+/// True if making code for the target takes longer than reading it from a file.
 bool is_slow_to_compile(const Target& target);
 
 }  // namespace normjit

@@ -14,8 +14,8 @@
 
 namespace normjit {
 
-/// The library has this function for its own layout of standard classes. A program with another one, as by
-/// _GLIBCXX_DEBUG, does not link.
+/// The library has this function only for its own layout of standard classes. A program with another layout, such as
+/// that of _GLIBCXX_DEBUG, does not link.
 void same_layout(std::index_sequence<sizeof(std::string), sizeof(std::vector<int>)>);
 [[gnu::used]] static constexpr auto* needs_same_layout = same_layout;
 
@@ -24,8 +24,8 @@ enum class Code {
     invalid_argument,  ///< the caller's input is wrong; the message names the input and what is allowed
     unavailable,       ///< this machine or build cannot do it (no such device, ISA or library)
     failed,            ///< an attempt failed (I/O, out of memory, a broken invariant)
-    pending,           ///< it is being done; ask again
-    capturing          ///< a graph is being captured, which forbids it; ask again after that
+    pending,           ///< the work is still being done; ask again
+    capturing          ///< a graph is being captured, which forbids the work; ask again afterwards
 };
 
 /// Success, or a code with one line of text for people. Cheap to move; success allocates nothing.
@@ -50,7 +50,7 @@ inline Status failed(std::string message) { return {Code::failed, std::move(mess
 inline Status pending(std::string message) { return {Code::pending, std::move(message)}; }
 inline Status capturing(std::string message) { return {Code::capturing, std::move(message)}; }
 
-/// A T, or the Status that says why there is none. Reading the value of an error is a programming error (asserted).
+/// A T, or the Status that says why there is none. To read the value of an error is a programming error (asserted).
 template <class T>
 class [[nodiscard]] Expected {
   public:

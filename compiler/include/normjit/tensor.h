@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The closed set of tensors that a norm reads and writes, from tensors.def.
+// All tensors that a norm can read or write, from tensors.def.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@ enum class Tensor : uint8_t {
 #include "normjit/tensors.def"
 };
 
-/// The dimensions that index a tensor; without any it is a scalar.
+/// The dimensions that index a tensor. A tensor without any is a scalar.
 struct Axes {
     bool slice = false;
     bool row = false;
@@ -26,15 +26,15 @@ struct Axes {
     constexpr bool is_rows() const { return row && !column; }
     constexpr bool is_columns() const { return !row && column; }
     constexpr bool is_scalar() const { return !row && !column; }
-    /// True if each slice has its own row of columns.
+    /// True if each slice has its own columns.
     constexpr bool is_per_slice() const { return is_columns() && slice; }
     /// True for [N/R].
     constexpr bool has_runs() const { return !row && run > 1; }
     /// True for an output [M,N/G], which has an element for each group of G columns of a row.
     constexpr bool has_groups() const { return row && run > 1; }
-    /// Returns the tensor's last dimension, as launch arguments give it; 0 without columns.
+    /// Returns the tensor's last dimension, as launch arguments give it; 0 if it has no columns.
     constexpr int64_t columns(int64_t cols) const { return column ? cols / run : 0; }
-    /// Returns the number of contiguous elements: those of a row, or 1.
+    /// Returns the number of contiguous elements: the elements of a row, or 1.
     constexpr int64_t width(int64_t cols) const { return column ? columns(cols) : 1; }
     bool operator==(const Axes&) const = default;
 };
@@ -46,10 +46,10 @@ inline constexpr Axes columns{false, false, true};
 inline constexpr Axes scalar{false, false, false};
 }  // namespace axes
 
-/// option: an input that a layer may lack. statistic: read if a forward pass saved it, else computed and written.
+/// `option`: an input that a layer may lack. `statistic`: read if a forward pass saved it, else computed and written.
 enum class Role : uint8_t { input, option, output, statistic };
 
-/// The layer itself, or its gradients.
+/// The pass computes either the layer itself or its gradients.
 enum class Pass : uint8_t { backward, forward };
 inline constexpr Pass all_passes[] = {Pass::backward, Pass::forward};
 enum class Passes : uint8_t { backward, forward, both };
@@ -59,11 +59,11 @@ constexpr bool includes(Passes passes, Pass pass) {
 
 struct TensorInfo {
     std::string_view name;
-    int number;  ///< normjit_tensor in C
-    Axes axes;   ///< for a column tensor: if all slices share it
+    int number;  ///< its normjit_tensor in C
+    Axes axes;   ///< for a column tensor, the axes if all slices share it
     Role role;
     Passes passes;
-    std::string_view default_type;  ///< in words: used if the text of a spec names none
+    std::string_view default_type;  ///< in words; used if the text of a spec gives no type
     std::string_view doc;
 };
 
@@ -91,7 +91,7 @@ constexpr bool may_be_written(Tensor tensor) {
     return info(tensor).role == Role::output || info(tensor).role == Role::statistic;
 }
 constexpr bool may_be_read(Tensor tensor) { return info(tensor).role != Role::output; }
-/// True if some Spec adds to the tensor's old value. These are the outputs that are sums over the rows.
+/// True if some Spec adds to the tensor's old value. Such an output is a sum over the rows.
 constexpr bool may_be_accumulated(Tensor tensor) {
     return info(tensor).role == Role::output && info(tensor).axes.is_columns();
 }
@@ -104,15 +104,15 @@ constexpr std::optional<Tensor> parse_tensor(std::string_view text) {
     return std::nullopt;
 }
 
-/// Returns the input whose gradient a column output is, `gamma` for `dgamma`. Either both have a row per slice
-/// or neither has.
+/// Returns the input whose gradient a column output is: `gamma` for `dgamma`. Either both have a row per slice, or
+/// neither has.
 constexpr Tensor layer_tensor(Tensor tensor) {
     return may_be_accumulated(tensor) ? parse_tensor(name(tensor).substr(1)).value_or(tensor) : tensor;
 }
-/// True if some Spec has a row of the tensor for each slice: column inputs and their gradients.
+/// True if some Spec gives each slice its own row of the tensor. These are column inputs and their gradients.
 constexpr bool may_be_per_slice(Tensor tensor) { return info(tensor).axes.is_columns(); }
 
-/// One T per tensor, indexed by Tensor.
+/// An array with one T for each tensor, indexed by Tensor.
 template <class T>
 struct PerTensor {
     std::array<T, tensor_count> values{};
