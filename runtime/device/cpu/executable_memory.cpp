@@ -23,7 +23,7 @@ Status no_pages(const char* call, size_t bytes) {
 Status can_run_made_code() {
     const auto bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
     void* page = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (page == MAP_FAILED) return {};  // this says nothing about permission, and loading will report it
+    if (page == MAP_FAILED) return {};  // this says nothing about permission; loading will report the error
     const int error = mprotect(page, bytes, PROT_READ | PROT_EXEC) == 0 ? 0 : errno;
     munmap(page, bytes);
     if (error != EACCES && error != EPERM) return {};
@@ -37,7 +37,8 @@ Expected<ExecutableMemory> ExecutableMemory::make(std::span<const uint8_t> code)
     ExecutableMemory memory(pages, code.size());
     std::memcpy(pages, code.data(), code.size());
     auto* begin = static_cast<char*>(pages);
-    __builtin___clear_cache(begin, begin + code.size());  // some processors do not notice that code was written
+    __builtin___clear_cache(begin, begin + code.size());  // some processors do not notice by themselves that code was
+                                                          // written
     if (mprotect(pages, code.size(), PROT_READ | PROT_EXEC) != 0) return no_pages("mprotect", code.size());
     return memory;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Machine code in pages that are never writable and executable at the same time.
+// Keeps machine code in pages that are never writable and executable at the same time.
 #pragma once
 
 #include "normjit/status.h"
@@ -16,7 +16,7 @@ Status can_run_made_code();
 
 class ExecutableMemory {
   public:
-    /// Copies `code`, which must not be empty, to the start of a page. Fails if the system gives no such pages.
+    /// Copies `code`, which must not be empty, to the start of a page. Fails if the system provides no such pages.
     static Expected<ExecutableMemory> make(std::span<const uint8_t> code);
 
     ExecutableMemory(ExecutableMemory&& other) noexcept;

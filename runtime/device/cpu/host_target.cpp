@@ -52,7 +52,8 @@ uint64_t saved_state() {
 
 #endif
 
-/// Returns this process's control group, "/" in most containers: version 2 gives it in a line "0::<path>".
+/// Returns the control group of this process, which is "/" in most containers. Version 2 writes it in a line
+/// "0::<path>".
 std::string control_group() {
     std::ifstream file("/proc/self/cgroup");
     for (std::string line; std::getline(file, line);) {
@@ -61,7 +62,7 @@ std::string control_group() {
     return "/";
 }
 
-/// Returns the smallest quota of the process's control group and of its parents, in cores.
+/// Returns the smallest quota, in cores, of the process's control group and the parents of that group.
 int cores_in_quota(int most) {
     const std::string root = "/sys/fs/cgroup";
     std::string group = control_group();
@@ -71,7 +72,7 @@ int cores_in_quota(int most) {
         if (slash == std::string::npos) break;
         group.resize(slash);
     }
-    const std::string quota = first_line(root + "/cpu/cpu.cfs_quota_us");  // version 1
+    const std::string quota = first_line(root + "/cpu/cpu.cfs_quota_us");  // control groups of version 1
     const std::string period = first_line(root + "/cpu/cpu.cfs_period_us");
     if (const auto cores = cores_of_quota(quota + " " + period)) most = std::min(most, *cores);
     return most;
@@ -94,9 +95,10 @@ Features read_features() {
     has.avx512vl = bit(more.ebx, 31);
     has.avx512_fp16 = bit(more.edx, 23);
     has.avx512_bf16 = bit(last.eax, 5);
-    constexpr unsigned middle_of_amd = 0x69746e65, zen3_and_4 = 0x19;  // "AuthenticAMD"; Zen 3 lacks AVX-512
+    constexpr unsigned middle_of_amd = 0x69746e65, zen3_and_4 = 0x19;  // "AuthenticAMD"; Zen 3 has the same family but
+                                                                       // no AVX-512
     has.is_zen4 = cpuid(0).edx == middle_of_amd && family(basic.eax) == zen3_and_4 && has.avx512f;
-    constexpr uint64_t ymm_bits = 0x6, zmm_bits = 0xe6;  // xmm, ymm; opmasks, both halves of zmm
+    constexpr uint64_t ymm_bits = 0x6, zmm_bits = 0xe6;  // xmm and ymm; opmasks and both halves of zmm
     const uint64_t saved = bit(basic.ecx, 27) ? saved_state() : 0;
     has.ymm_state = (saved & ymm_bits) == ymm_bits;
     has.zmm_state = (saved & zmm_bits) == zmm_bits;
@@ -127,13 +129,13 @@ std::string cpu_model() {
 }
 
 void read_caches(Target& target) {
-    // Each cache has a subleaf; Intel's leaf and AMD's have the same layout.
+    // Each cache has a subleaf. Intel's leaf and AMD's have the same layout.
     for (const unsigned leaf : {0x4u, 0x8000001du}) {
         for (unsigned i = 0; i < 16; ++i) {
             const Leaf cache = cpuid(leaf, i);
             const unsigned type = cache.eax & 31, level = cache.eax >> 5 & 7;
             if (type == 0) break;
-            if (type == 2) continue;  // type 2: an instruction cache
+            if (type == 2) continue;  // type 2 is an instruction cache
             const int64_t ways = (cache.ebx >> 22) + 1, parts = (cache.ebx >> 12 & 1023) + 1;
             const int64_t bytes = ways * parts * ((cache.ebx & 4095) + 1) * (int64_t{cache.ecx} + 1);
             if (level == 1) target.cpu.l1_bytes = bytes;
@@ -147,7 +149,7 @@ void read_caches(Target& target) {
 
 Features read_features() { return {}; }
 
-/// Returns implementer, variant, part and revision of the processor, from its identification register.
+/// Returns the implementer, variant, part and revision of the processor, from its identification register.
 std::string cpu_model() {
     const std::string id = first_line("/sys/devices/system/cpu/cpu0/regs/identification/midr_el1");
     return id.empty() ? "aarch64" : "aarch64 " + id;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts of host_target() (engine.h). Each can be tested without the machine that it describes.
+// The parts of host_target() (engine.h), each of which can be tested on any machine.
 #pragma once
 
 #include "normjit/options.h"
@@ -13,7 +13,7 @@
 
 namespace normjit::cpu {
 
-/// The instruction sets that an x86-64 CPU has and the operating system lets programs use.
+/// The instruction sets that an x86-64 CPU has and that the operating system lets programs use.
 struct Features {
     bool avx512f = false;
     bool avx512bw = false;
@@ -35,26 +35,27 @@ Features read_features();
 /// Returns the features that code for an x86-64 Isa needs and the machine lacks.
 std::vector<std::string_view> missing(const Features& features, Isa isa);
 
-/// Returns the largest x86-64 Isa that the machine has and the cap allows.
+/// Returns the largest x86-64 Isa that the machine has and `cap` allows.
 Isa best_isa(const Features& features, IsaCap cap);
 
 /// Returns a Target with the machine's Isa and features; nothing else is set.
 Target machine_target(IsaCap cap);
 
-/// Returns the cores that this process may run on, limited by the CPU quota of its control groups; at least 1.
+/// Returns the number of cores that this process may run on, limited by the CPU quotas of its control groups; at least
+/// 1.
 int usable_cores();
 
-/// Returns the cores that the text of a cpu.max file allows ("<quota> <period>", in microseconds), rounded up; nothing
-/// for "max" and for malformed text.
+/// Returns the number of cores that the text of a cpu.max file allows ("<quota> <period>", in microseconds), rounded
+/// up; nothing for "max" and for malformed text.
 std::optional<int> cores_of_quota(std::string_view cpu_max);
 
-/// Returns the name that the processor gives itself, such as "Intel(R) Xeon(R) Processor"; empty if it gives none.
+/// Returns the processor's own name, such as "Intel(R) Xeon(R) Processor"; empty if it has none.
 std::string cpu_model();
 
-/// Returns the target that `text` describes, or this machine's for "host".
+/// Returns the target that `text` describes; for "host", the target of this machine.
 Expected<Target> target_of(std::string_view text);
 
-/// Sets l1_bytes, l2_bytes and l3_bytes as far as the processor reports them.
+/// Sets l1_bytes, l2_bytes and l3_bytes, if the processor reports them.
 void read_caches(Target& target);
 
 }  // namespace normjit::cpu

@@ -21,7 +21,7 @@ constexpr int64_t pack(int64_t number, int64_t claims) { return number << count_
 constexpr int64_t number_in(int64_t packed) { return packed >> count_bits; }
 constexpr int64_t claims_in(int64_t packed) { return packed & most_claims; }
 
-/// Claims the next part of a share. Returns its number, or -1 when all `parts` are claimed or the phase is over.
+/// Claims the next part of a share. Returns its number, or -1 if all `parts` have been claimed or the phase is over.
 int64_t claim(std::atomic<int64_t>& claimed, int64_t number, int64_t parts) {
     int64_t seen = claimed.load(std::memory_order_relaxed);
     for (;;) {
@@ -55,8 +55,8 @@ Job::Phase Job::begin(const Phases& phases, int cpu) {
     return phase;
 }
 
-/// Stores each word with release order: a thread that reads one word of a later phase then also finds the number that
-/// says that the phase is being written.
+/// Stores each word with release order, so that a thread that reads one word of a later phase also finds the number
+/// that says that the phase is being written.
 void Job::announce(const Phase& phase) {
     const auto words = std::bit_cast<std::array<int64_t, std::tuple_size_v<decltype(announced_)>>>(phase);
     announced_[0].store(phase.number - 1, std::memory_order_relaxed);
@@ -96,7 +96,7 @@ void Job::work(const Phase& phase, int seat, int seats, std::chrono::nanoseconds
     for (int i = 1; i < shares; ++i) run_share(phase, (seat + i) % shares, shares);
 }
 
-/// Runs the remaining tasks of a share. While a claim succeeds the job is not over, so `phase` is current.
+/// Runs the remaining tasks of a share. As long as a claim succeeds, the job is not over, so `phase` is current.
 void Job::run_share(const Phase& phase, int of, int shares) {
     const int64_t begin = phase.tasks * of / shares, end = phase.tasks * (of + 1) / shares;
     const int64_t at_once = (end - begin) / most_claims + 1, parts = divide_up(end - begin, at_once);
@@ -109,7 +109,7 @@ void Job::run_share(const Phase& phase, int of, int shares) {
     if (ran > 0) add_done(phase, ran);
 }
 
-/// Counts finished tasks. After the last task of the last phase the launch and its Phases may disappear at any time.
+/// Counts finished tasks. After the last task of the last phase, the launch and its Phases may disappear at any time.
 void Job::add_done(const Phase& phase, int64_t tasks) {
     if (done_.fetch_add(tasks, std::memory_order_seq_cst) + tasks != phase.until) return;
     if (!phase.is_last()) {
@@ -123,7 +123,7 @@ bool Job::is_untouched(const Phase& phase, int seat) const {
     return number_in(shares()[seat % most_shares_].claimed.load(std::memory_order_relaxed)) < phase.number;
 }
 
-/// Reads with sequential consistency, as add_done() writes: see Bell::ring().
+/// Reads with sequential consistency, just as add_done() writes: see Bell::ring().
 void Job::wait_until_over(const Phase& phase) {
     bell_.wait([&] { return done_.load(std::memory_order_seq_cst) == phase.end; });
 }

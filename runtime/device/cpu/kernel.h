@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A kernel loaded on the CPU: machine code or a formula, and the threads that run its launches.
+// A kernel that is loaded on the CPU: machine code or a formula, and the threads that run its launches.
 #pragma once
 
 #include "artifact/cpu_abi.h"
@@ -17,7 +17,7 @@ namespace normjit::cpu {
 
 /// A loaded kernel; launches.h launches it.
 struct CpuKernel : Kernel::Impl {
-    /// Has either code in memory or a formula.
+    /// Takes either code in memory or a formula.
     CpuKernel(Artifact made, std::shared_ptr<const Threads> workers, std::optional<ExecutableMemory> memory,
               std::optional<PortableProgram> formula);
     /// True if all threads share the columns of each row.
@@ -26,8 +26,8 @@ struct CpuKernel : Kernel::Impl {
     const std::optional<ExecutableMemory> code;
     const std::optional<PortableProgram> program;  ///< evaluates the formula if there is no code
     const std::shared_ptr<const Threads> threads;
-    const int64_t rows_to_share;     ///< launches with fewer run on the calling thread alone
-    const int64_t rows_past_caches;  ///< launches with fewer write through the caches
+    const int64_t rows_to_share;     ///< launches with fewer rows run on the calling thread alone
+    const int64_t rows_past_caches;  ///< launches with fewer rows write through the caches
     RowsFunction rows = nullptr;
     RowsFunction rows_nontemporal = nullptr;          ///< null if the artifact has none
     RowsFunction rows_staged = nullptr;               ///< null if the artifact has none

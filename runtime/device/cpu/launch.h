@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The common part of all CPU launches: the choice of functions that the tensors allow, and the tasks for them.
+// What all CPU launches have in common: they choose the functions that the tensors allow, and make tasks for them.
 #pragma once
 
 #include "device/cpu/kernel.h"
@@ -12,7 +12,7 @@
 
 namespace normjit::cpu {
 
-/// One launch, on the caller's stack. Its tasks only read it.
+/// One launch, on the caller's stack. Tasks only read it.
 class Launch {
   protected:
     Launch(const CpuKernel& kernel, const LaunchArguments& arguments);
@@ -29,7 +29,8 @@ class Launch {
         return {};
     }
 
-    /// True if all matrix outputs start at line boundaries. One function stores all of them past the caches, or none.
+    /// True if all matrix outputs start at line boundaries. A function stores either all of them past the caches or
+    /// none.
     bool start_on_lines() const;
 
     char* group_partials(int64_t group) const {
@@ -66,11 +67,11 @@ class Launch {
         return {range * final_cols_, std::min((range + 1) * final_cols_, spec_.cols)};
     }
 
-    /// The partials to reduce, for the outputs with a row per slice or for the others.
+    /// The partials to reduce, either for the outputs with a row per slice or for all others.
     struct Partials {
         bool per_slice = false;
         int64_t slice = 0;
-        int64_t first = 0;  ///< first group
+        int64_t first = 0;  ///< the first group
         int64_t groups = 0;
     };
 
@@ -89,7 +90,7 @@ class Launch {
     const RowsFunction rows_;
 
   private:
-    /// Returns a stride in bytes. It may be any number if the stride leads to no other row.
+    /// Returns a stride in bytes. If the operand has no other row to reach, the stride may be any number.
     static int64_t in_bytes(int64_t stride, const Operand& operand) {
         return static_cast<int64_t>(static_cast<uint64_t>(stride) * static_cast<uint64_t>(operand.bytes()));
     }
@@ -98,7 +99,7 @@ class Launch {
         return arguments_.operands[kernel_.operands.place(operand)];
     }
 
-    /// Stores the scalar outputs. Each is the largest of the magnitudes that the tasks of the final reduce left
+    /// Stores the scalar outputs. Each is the largest of the magnitudes that the tasks of the final reduce have left
     /// (FinalTask).
     void store_scalars() const;
     template <class T>
@@ -108,14 +109,14 @@ class Launch {
     /// Returns the array of a group in which the final reduce leaves an output's column sums, to be added up over runs,
     /// or its largest magnitudes.
     char* sums_of(const Operand& output, int64_t group) const;
-    /// True for a large output in memory that has no pages yet. Small outputs are in memory that malloc() keeps.
+    /// True for a large output in memory that has no pages yet. Small outputs lie in memory that malloc() keeps.
     bool is_fresh(const Operand& matrix) const;
-    /// Requests the pages of the task's part of every output that has no gaps between its rows.
+    /// Requests the pages of the task's part of every output whose rows have no gaps.
     void populate_outputs(const RowsTask& task) const;
     bool starts_on_lines(const Operand& matrix) const;
     RowsFunction choose_rows() const;
-    /// Chooses the columns of a final reduce task. Partials are in the caches of the threads that wrote them, so all
-    /// threads fetch some, in whole lines of partials and outputs (NOTES N-405).
+    /// Chooses the number of columns per task of the final reduce. Partials are in the caches of the threads that wrote
+    /// them, so all threads fetch some, in whole cache lines of partials and outputs (NOTES N-405).
     int64_t choose_final_cols() const;
 };
 

@@ -35,7 +35,7 @@ bool is_runtime(std::string_view file) {
     });
 }
 
-/// Returns the paths of the loaded runtimes, in the order of their loading.
+/// Returns the paths of the loaded runtimes, in the order in which they were loaded.
 std::vector<std::string> loaded_runtimes() {
     std::vector<std::string> paths;
     const auto add = [](dl_phdr_info* library, size_t, void* all) {
@@ -75,7 +75,7 @@ Expected<OpenMp> OpenMp::find(void* user) {
     bool is_there = found.take_functions(in(user == nullptr ? RTLD_DEFAULT : user));
     for (const std::string& path : user == nullptr ? loaded_runtimes() : std::vector<std::string>()) {
         if (is_there) break;
-        // The handle stays open: the runtime must outlive its threads.
+        // The handle stays open, because the runtime must outlive its threads.
         void* library = dlopen(path.c_str(), RTLD_NOLOAD | RTLD_LAZY);
         is_there = library != nullptr && found.take_functions(in(library));
     }

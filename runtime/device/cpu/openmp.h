@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs launches on the threads of the OpenMP runtime that the process has loaded. normjit links and loads none. It
-// calls libgomp's interface, which libomp and libiomp5 also have.
+// Runs launches on the threads of the OpenMP runtime that the process has loaded. normjit neither links nor loads one.
+// It calls libgomp's interface, which libomp and libiomp5 have as well.
 //
-// Between parallel regions, the threads of a runtime spin for a while (libgomp's for milliseconds) and keep the
-// cores from other threads of the process. A region ends when all its threads have arrived, which may take a time slice
-// of the scheduler on a busy machine.
+// Between parallel regions, the threads of a runtime spin for a while (those of libgomp for milliseconds), and keep
+// other threads of the process from the cores. A region ends when all its threads have arrived, which may take a time
+// slice of the scheduler on a busy machine.
 #pragma once
 
 #include "device/cpu/job.h"
@@ -17,24 +17,25 @@ namespace normjit::cpu {
 
 class OpenMp {
   public:
-    /// Finds the runtime that the library `user` (a handle of dlopen()) calls. With null it is the first one that the
-    /// program itself sees, else the first one that was loaded, under any name (wheels have libgomp-a34b3233.so.1).
-    /// Fails with `unavailable` if there is none, or if this process is a fork without the runtime's threads.
+    /// Finds the runtime that the library `user` (a handle of dlopen()) calls. If `user` is null, finds the runtime
+    /// that the program itself sees first, else the first one that was loaded, under any name (wheels have
+    /// libgomp-a34b3233.so.1). Fails with `unavailable` if there is none, or if this process is a fork without the
+    /// runtime's threads.
     static Expected<OpenMp> find(void* user = nullptr);
 
-    /// Returns the name of its file, "libgomp.so.1".
+    /// Returns the name of the runtime's file, "libgomp.so.1".
     const std::string& library() const { return library_; }
 
-    /// Returns how many threads the calling thread's next region will have.
+    /// Returns how many threads the calling thread's next region will get.
     int threads() const { return max_threads_(); }
 
-    /// True if the calling thread may begin a region: not inside another one, nor in the child of a fork, where libgomp
-    /// would wait forever for threads that do not exist.
+    /// True if the calling thread may begin a region. It may not inside another region, nor in the child of a fork,
+    /// where libgomp would wait forever for threads that do not exist.
     bool can_run() const;
 
-    /// Runs all tasks in one region and returns when they have returned. A thread that arrives late delays the end, but
-    /// no phase. `threads` is the number to ask for, 0 for threads(); the runtime may give fewer. Thread safe: each
-    /// calling thread has its own team.
+    /// Runs all tasks in one region, and returns when they have returned. A thread that arrives late delays the end,
+    /// but no phase. `threads` is the number to request, 0 for threads(); the runtime may provide fewer. Thread safe:
+    /// each calling thread has its own team.
     void run(int threads, const Phases& phases) const;
 
   private:
@@ -48,7 +49,7 @@ class OpenMp {
     Count in_parallel_ = nullptr;
     Count thread_number_ = nullptr;
     Count team_size_ = nullptr;
-    bool survives_fork_ = false;  ///< libomp and libiomp5 start new threads in the child
+    bool survives_fork_ = false;  ///< libomp and libiomp5 start new threads in the child of a fork
     int forks_ = 0;               ///< how often the process had forked when this runtime was found
 };
 

@@ -8,7 +8,7 @@ namespace normjit::cpu {
 
 namespace {
 
-/// The whole pages around some bytes.
+/// The whole pages that contain some bytes.
 struct Pages {
     Pages(const void* data, int64_t bytes) {
         static const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
@@ -37,7 +37,7 @@ bool has_fresh_pages(const void* data, int64_t bytes) {
 
 void populate_pages(void* data, int64_t bytes) {
     if (bytes <= 0) return;
-    constexpr int populate_write = 23;  // MADV_POPULATE_WRITE, which headers have since glibc 2.35
+    constexpr int populate_write = 23;  // MADV_POPULATE_WRITE, which headers have had since glibc 2.35
     const Pages pages(data, bytes);
     madvise(pages.begin, pages.size, populate_write);
 }

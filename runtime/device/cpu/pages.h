@@ -7,7 +7,7 @@
 
 namespace normjit::cpu {
 
-/// True if a page of `bytes` bytes at `data` was never written to, or was given back. Looks at three of them.
+/// True if a page of the `bytes` bytes at `data` was never written to, or was given back. Looks at three pages.
 bool has_fresh_pages(const void* data, int64_t bytes);
 
 /// Requests all pages of these bytes in one call. Does nothing on Linux before 5.14.

@@ -27,8 +27,8 @@ class PlainLaunch : Launch {
                  Geometry::row_begin(arguments_.rows, groups_, group + 1), group, false);
     }
 
-    /// Threads that share the columns of some rows, block by block. Each sweep is a phase, with a task per column
-    /// range.
+    /// Threads that share the columns of some rows, block by block. Each sweep is a phase, with one task for each range
+    /// of columns.
     struct ThreadGroup : Phases {
         ThreadGroup(const PlainLaunch& its_launch, int64_t its_number, int64_t groups)
             : launch(its_launch),
@@ -46,10 +46,10 @@ class PlainLaunch : Launch {
         const int64_t number;
         const int64_t begin, end;  ///< rows
         const int64_t blocks;
-        Job* job = nullptr;  ///< null if the launch has no other groups
+        Job* job = nullptr;  ///< null if the launch has no other thread groups
     };
 
-    /// Runs a launch of few rows, or of wide ones.
+    /// Runs a launch of few rows, or of wide rows.
     Status run_split() {
         const int64_t groups = geometry_.cpu.thread_groups_of(arguments_.rows);
         if (groups > 1) return run_thread_groups(groups);
@@ -57,7 +57,7 @@ class PlainLaunch : Launch {
         return has_scalars() && status.ok() ? run_then_reduce(0, [](int64_t) {}, 1) : status;
     }
 
-    /// Gives each group a job of its own, whose seats are tasks of the launch.
+    /// Gives each group its own job, whose seats are tasks of the launch.
     Status run_thread_groups(int64_t groups) {
         const int64_t threads = is_shared() ? threads_.count() : 1;
         const int64_t seats = std::clamp<int64_t>(threads / groups, 1, geometry_.cpu.column_ranges);
@@ -75,10 +75,10 @@ class PlainLaunch : Launch {
             groups);
     }
 
-    /// Counts the last sweep of a block and the first sweep of the next one as one phase.
+    /// The last sweep of a block and the first sweep of the next one count as one phase.
     int64_t phases_of_block() const { return std::max<int64_t>(geometry_.cpu.sweeps - 1, 1); }
 
-    /// Returns the row sums of a block. Two buffers alternate from block to block.
+    /// Returns the row sums of a block. Blocks use two buffers in turn.
     char* row_sums(const ThreadGroup& group, int64_t block) const {
         return workspace_of(group.number) + block % 2 * geometry_.cpu.sums_bytes;
     }
@@ -108,7 +108,7 @@ class PlainLaunch : Launch {
         if (block < group.blocks) run_sweep(group, 0, block, part);
     }
 
-    /// Runs the last sweep over the previous block and the first one over this block.
+    /// Runs the last sweep over the previous block, and the first sweep over this block.
     void run_both_sweeps(const ThreadGroup& group, int64_t block, int64_t part) const {
         SweepTask task = sweep_task(group, block - 1, part);
         task.own_sums = part_sums(group, block, part);
@@ -140,7 +140,7 @@ class PlainLaunch : Launch {
         return task;
     }
 
-    /// Runs the tasks, then reduces the partials of `groups` if there are reductions over the rows.
+    /// Runs the tasks, then reduces the partials of `groups` groups if there are reductions over the rows.
     template <class Task>
     Status run_then_reduce(int64_t tasks, const Task& task, int64_t groups) const {
         return Launch::run_then_reduce(tasks, task, geometry_.column_sums == 0 ? 0 : final_ranges(),

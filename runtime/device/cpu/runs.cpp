@@ -18,7 +18,7 @@ void spread(const void* from, int64_t run, int64_t cols, void* to) {
         elements = std::fill_n(elements, run, backend::portable::element<Element>(from, i));
 }
 
-/// Adds in as many independent sums as fill a vector, so that compilers use vector instructions.
+/// Adds to as many independent sums as fill a vector, so that compilers use vector instructions.
 template <class T>
 T sum(const T* from, int64_t count) {
     std::array<T, 16> sums{};
@@ -57,7 +57,7 @@ void spread_runs(const Operand& input, const void* from, int64_t cols, void* to)
 }
 
 void sum_runs(const Operand& output, DType compute, const void* sums, int64_t begin, int64_t end, void* to) {
-    const DefaultSettings settings;  // those of a thread of the pool may differ from the caller's
+    const DefaultSettings settings;  // the mode of a pool thread may differ from the caller's
     if (compute == DType::f64) return sum_runs_of(output, static_cast<const double*>(sums), begin, end, to);
     sum_runs_of(output, static_cast<const float*>(sums), begin, end, to);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The code of a row group takes rows of one slice at a time. Without column sums per slice, a row group is a range of
-// all rows and keeps its sums from slice to slice. With such sums and few slices, a row group is a part of a slice.
-// With many slices, it is some whole slices, whose sums become outputs while they are in its core's caches.
+// all rows, and keeps its sums from slice to slice. With such sums and few slices, a row group is a part of a slice.
+// With many slices, it consists of whole slices, whose sums become outputs while they are in its core's caches.
 #include "device/cpu/launch.h"
 #include "device/cpu/launches.h"
 
@@ -41,7 +41,7 @@ class SlicedLaunch : Launch {
         });
     }
 
-    /// Divides each slice into parts. Without parts, the outputs become zeros.
+    /// Divides each slice into parts. If there are no parts, the outputs become zeros.
     Status run_parts_of_slices(int64_t parts) {
         const int64_t ranges = final_ranges(), groups = slices_ * parts;
         const int64_t shared = kernel_.operands.has_shared_sums() ? ranges : 0;
@@ -102,7 +102,8 @@ class SlicedLaunch : Launch {
     const int64_t slices_, rows_of_slice_;
 };
 
-/// True if the slices follow each other without gaps and nothing is per slice, so that they are one slice.
+/// True if nothing is per slice and the slices follow each other without gaps, so that they can be treated as one
+/// slice.
 bool are_one_slice(const CpuKernel& kernel, const LaunchArguments& arguments) {
     return std::ranges::all_of(kernel.operands, [&](const Operand& operand) {
         const LaunchOperand& given = arguments.operands[kernel.operands.place(operand)];
@@ -116,7 +117,7 @@ LaunchArguments in_one_slice(LaunchArguments arguments) {
     return arguments;
 }
 
-/// True for few slices with few rows, so that all threads share the columns of each row.
+/// True for few slices with few rows. All threads then share the columns of each row.
 bool takes_one_after_the_other(const CpuKernel& kernel, const LaunchArguments& arguments) {
     constexpr int64_t most_slices = 16;
     return !kernel.operands.has_shared_sums() && arguments.slices <= most_slices && kernel.splits_columns(arguments);
@@ -131,7 +132,8 @@ LaunchArguments slice_of(const CpuKernel& kernel, LaunchArguments all, int64_t s
     return all;
 }
 
-/// True if the same row of all slices is to be processed before the next one. The code knows no strides of row tensors.
+/// True if launches should process the same row of all slices before the next row. The code cannot use strides of [M]
+/// tensors.
 bool slices_are_inner(const CpuKernel& kernel, const LaunchArguments& arguments) {
     const OperandList& operands = kernel.operands;
     return !operands.has_per_slice() && slices_lie_closer(operands, arguments) &&

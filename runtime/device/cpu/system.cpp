@@ -13,7 +13,7 @@ namespace normjit::cpu {
 
 namespace {
 
-/// Returns the memory that programs may take before the system swaps, or all memory if the system does not report it.
+/// Returns how much memory programs may take before the system swaps, or all memory if the system does not report that.
 int64_t available_memory() {
     std::ifstream file("/proc/meminfo");
     for (std::string line; std::getline(file, line);) {

@@ -12,7 +12,7 @@
 
 namespace normjit::cpu {
 
-/// How many sleepers each thread wakes. A wake takes 1 us, so threads that are awake wake others (NOTES N-406).
+/// How many sleepers each thread wakes. Waking one takes 1 us, so threads that are awake wake others (NOTES N-406).
 constexpr int woken_by_one = 4;
 
 ThreadPool::ThreadPool(int threads)
@@ -44,7 +44,7 @@ void ThreadPool::start_workers(int count) {
 }
 
 ThreadPool::~ThreadPool() {
-    if (getpid() != process_) return;  // this is the child of a fork, where there are no workers
+    if (getpid() != process_) return;  // this process is the child of a fork, where there are no workers
     job_.stop();
     jobs_.ring();
     const NoCancellation inside;
@@ -61,7 +61,7 @@ void ThreadPool::run(const Phases& phases) {
     taken_.store(false, std::memory_order_release);
 }
 
-/// Wakes sleepers for `tasks` tasks.
+/// Wakes enough sleepers for `tasks` tasks.
 void ThreadPool::wake_some(int64_t tasks) {
     const int sleepers = jobs_.sleepers();
     if (sleepers > 0 && threads() - sleepers < tasks) jobs_.ring(woken_by_one);
@@ -77,9 +77,9 @@ void ThreadPool::work_until_stopped(int seat) {
     }
 }
 
-/// Moves this thread to another CPU; afterwards it may run wherever it could before. A caller that never sleeps would
-/// keep a worker on its CPU waiting until the scheduler's next tick, milliseconds after the job. The scheduler does not
-/// move that worker, because it runs only for microseconds.
+/// Moves this thread to another CPU; afterwards it may run on any of its CPUs again. Otherwise, a caller that never
+/// sleeps would keep a worker on its CPU waiting until the scheduler's next tick, milliseconds after the job. The
+/// scheduler does not move that worker, because it runs only for microseconds.
 void ThreadPool::leave(int cpu) const {
     cpu_set_t allowed;
     if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0 || CPU_COUNT(&allowed) < threads()) return;

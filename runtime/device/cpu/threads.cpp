@@ -59,7 +59,7 @@ Expected<std::shared_ptr<const Threads>> Threads::create(const EngineOptions& op
     return std::shared_ptr<const Threads>(std::move(threads));
 }
 
-/// Takes as many threads as the process's own parallel regions have (OMP_NUM_THREADS).
+/// Takes as many threads as the process's own parallel regions use (OMP_NUM_THREADS).
 Status Threads::take_openmp(const EngineOptions& options) {
     NORMJIT_TRY(openmp_, OpenMp::find(options.openmp_user));
     if (asked_ == 0) count_ = openmp_->threads();
@@ -105,7 +105,7 @@ Status Threads::run(Executor executor, const Phases& phases) const {
     return {};
 }
 
-/// Counts the seats that were taken and remembers an invalid seat number, because the caller's function may be wrong.
+/// The caller's function may be wrong, so this counts the seats that were taken and remembers an invalid seat number.
 Status Threads::run_on_callers(const Phases& phases) const {
     struct Seats {
         LaunchJob job;

@@ -9,15 +9,15 @@
 
 namespace normjit::cpu {
 
-/// How long a waiting thread polls before it sleeps: about the cost of sleeping and waking. Launches in quick
-/// succession find the workers awake; a single launch costs every worker this time.
+/// How long a waiting thread polls before it sleeps: about as long as it takes to sleep and wake. If launches follow
+/// each other quickly, the workers are awake; a single launch costs every worker this time.
 inline constexpr auto patience = std::chrono::microseconds(20);
 
-/// How long a thread that has run its share waits for the next phase before it helps with the others' shares. Reading
-/// the shares takes their cache lines from their owners, who seldom need help in a short phase.
+/// How long a thread that has run its share waits for the next phase before it helps with other shares. To read a share
+/// is to take its cache lines from their owner, who seldom needs help in a short phase.
 inline constexpr auto restraint = std::chrono::nanoseconds(500);
 
-/// Tells the processor that this loop waits.
+/// Tells the processor that this is a waiting loop.
 inline void relax() {
 #if defined(__x86_64__)
     __builtin_ia32_pause();
@@ -41,11 +41,11 @@ bool wait_for(std::chrono::steady_clock::duration time, const Condition& conditi
     return false;
 }
 
-/// Wakes threads that sleep after waiting for longer than `patience`. Waits are that long if the awaited thread has
+/// Wakes threads that sleep because they waited for longer than `patience`. That happens when the awaited thread has
 /// lost its CPU to another program. A thread that went on polling would have used up its time slice by then.
 class Bell {
   public:
-    /// Returns when `condition` has become true. The thread that makes it true calls ring() afterwards.
+    /// Returns when `condition` has become true. The thread that makes it true must call ring() afterwards.
     template <class Condition>
     void wait(const Condition& condition) {
         if (condition() || wait_for(patience, condition)) return;
@@ -58,7 +58,7 @@ class Bell {
         sleepers_.fetch_sub(1, std::memory_order_relaxed);
     }
 
-    /// Wakes all sleepers. None is missed if the write that makes the condition true and the condition's read are
+    /// Wakes all sleepers. It misses none if both the write that makes the condition true and the condition's read are
     /// sequentially consistent.
     void ring() {
         if (sleepers() == 0) return;

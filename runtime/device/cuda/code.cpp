@@ -11,7 +11,7 @@ namespace normjit::cuda {
 
 namespace {
 
-/// The limits that every kernel may use without a setting at load time.
+/// What every kernel may use without a setting at load time.
 constexpr int64_t usual_shared_bytes = 48 << 10;
 constexpr int usual_cluster = 8;
 
@@ -90,7 +90,7 @@ Status Code::set(Function function, const std::string& name, FunctionAttribute a
                                    static_cast<int>(attribute), driver.error(result, "setting it").message()));
 }
 
-/// Loads the kernel now, because drivers load kernels at their first launch, which a capture would not allow.
+/// Loads the kernel now, because drivers load a kernel at its first launch, which a capture would not allow.
 Status Code::preload(Function function) const {
     const Driver& driver = gpu_->driver();
     if (library_ != nullptr) {
@@ -98,7 +98,7 @@ Status Code::preload(Function function) const {
         NORMJIT_RETURN_IF_ERROR(driver.check(driver.cuKernelGetFunction(&function, kernel), "cuKernelGetFunction"));
     }
     if (driver.cuFuncLoad != nullptr) return driver.check(driver.cuFuncLoad(function), "cuFuncLoad");
-    int registers = 0;  // querying an attribute of a kernel loads it
+    int registers = 0;  // querying an attribute of a kernel loads the kernel
     return driver.check(driver.cuFuncGetAttribute(&registers, num_regs, function), "cuFuncGetAttribute");
 }
 

@@ -15,20 +15,21 @@ namespace normjit::cuda {
 class Code {
   public:
     /// Loads a cubin, or lets the driver translate PTX. Fails with `unavailable` if the driver cannot use this code.
-    /// With a driver older than CUDA 12.0 the code belongs to the current context, else to every context of the GPU.
+    /// With a driver older than CUDA 12.0, the code belongs to the current context, otherwise to every context of the
+    /// GPU.
     static Expected<std::unique_ptr<const Code>> load(std::shared_ptr<const Gpu> gpu, CodeFormat format,
                                                       std::span<const uint8_t> bytes);
     ~Code();
     Code(const Code&) = delete;
     Code& operator=(const Code&) = delete;
 
-    /// What a launch needs beyond the default limits.
+    /// What a launch needs in excess of the default limits.
     struct Needs {
         int64_t shared_bytes = 0;
         int cluster = 1;
     };
 
-    /// Returns the kernel with this name, for cuLaunchKernelEx, loaded in the current context.
+    /// Returns the kernel with this name, in the form that cuLaunchKernelEx takes, loaded in the current context.
     Expected<Function> function(const std::string& name, const Needs& needs) const;
 
   private:

@@ -71,7 +71,7 @@ Status Driver::error(Result result, const char* what) const {
 }
 
 Expected<Driver> open_driver(const char* library) {
-    // The library is never closed, because the driver keeps threads of its own.
+    // The library is never closed, because the driver has its own threads.
     void* handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
     if (handle == nullptr) {
         const char* reason = dlerror();

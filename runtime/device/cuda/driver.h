@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CUDA driver, opened at run time: a program that never names a CUDA device needs no libcuda, and the build needs
-// no CUDA header. Types and numbers are as in cuda.h; tests/runtime compares them if there is one.
+// The CUDA driver, which is opened at run time: a program that never names a CUDA device needs no libcuda, and the
+// build needs no CUDA header. Types and numbers are those of cuda.h; tests/runtime compares them if that file exists.
 #pragma once
 
 #include "normjit/status.h"
@@ -73,27 +73,28 @@ struct LaunchConfig {
     unsigned attribute_count = 0;
 };
 
-/// The functions of a driver, by their names in its documentation. Its library stays open until the process ends.
+/// The functions of a driver, by the names in its documentation. Its library stays open until the process ends.
 struct Driver {
 #define FUNCTION(member, symbol, parameters) Result(*member) parameters = nullptr;
 #include "device/cuda/driver_functions.def"
 
-    int version = 0;  ///< CUDA's version, 12040 for 12.4
+    int version = 0;  ///< the version of CUDA, 12040 for 12.4
 
     bool has_libraries() const;
 
-    /// Returns success, or `failed` with what was attempted and the driver's name and text for the error.
+    /// Returns success, or `failed` with what was attempted and the driver's name and description of the error.
     Status check(Result result, const char* what) const {
         return result == error_none ? Status() : error(result, what);
     }
     Status error(Result result, const char* what) const;
 };
 
-/// Opens and initialises the driver in the library with this name. Fails with `unavailable`, and the reason, if there
-/// is none, if it is too old, or if it finds no device.
+/// Opens and initialises the driver in the library with this name. Fails with `unavailable` and the reason if there is
+/// no such library, if it is too old, or if it finds no device.
 Expected<Driver> open_driver(const char* library);
 
-/// Returns the driver of this machine, or the library that NORMJIT_CUDA_DRIVER names. The first call that can opens it.
+/// Returns the driver of this machine, or the library that NORMJIT_CUDA_DRIVER names. The first successful call opens
+/// it.
 Expected<const Driver*> driver();
 
 /// Returns "12.4" for 12040.

@@ -15,7 +15,7 @@ namespace normjit::cuda {
 
 class Gpu {
   public:
-    /// Opens a GPU. Fails with `unavailable` without a driver or such a device; creates no context.
+    /// Opens a GPU. Fails with `unavailable` if there is no driver or no such device. Creates no context.
     static Expected<std::shared_ptr<const Gpu>> open(int ordinal);
     /// Opens a GPU through this driver, which must outlive the Gpu.
     static Expected<std::shared_ptr<const Gpu>> open(const Driver& driver, int ordinal);
@@ -29,7 +29,7 @@ class Gpu {
     const std::string& name() const { return name_; }
     const Target& target() const { return target_; }
 
-    /// Returns the primary context, retained by the first call until this object dies.
+    /// Returns the primary context. The first call retains it until this object is destroyed.
     Result primary(Context& context) const;
     /// True if the calling thread's current context belongs to this GPU.
     bool is_current() const;
@@ -46,7 +46,7 @@ class Gpu {
     mutable std::atomic<Context> primary_{nullptr};
 };
 
-/// Makes a context of the GPU current on this thread for its lifetime. Takes no lock of its own and allocates nothing.
+/// Makes a context of the GPU current on this thread for its lifetime. Takes no lock and allocates nothing.
 class ContextScope {
   public:
     explicit ContextScope(const Gpu& gpu);
@@ -63,9 +63,9 @@ class ContextScope {
     bool pushed_ = false;
 };
 
-/// Lets this thread, for its lifetime, make calls that are not part of a graph, such as loading code and allocating,
-/// while another thread captures one in the global mode; they do not end that capture. It has no effect with a driver
-/// from before capture modes.
+/// Lets this thread, for the lifetime of the object, make calls that are not part of a graph, such as loading code and
+/// allocating, while another thread captures a graph in the global mode; they do not end that capture. It has no effect
+/// with a driver from before capture modes.
 class RelaxedCapture {
   public:
     explicit RelaxedCapture(const Driver& driver) : driver_(driver), result_(exchange()) {}
@@ -89,8 +89,8 @@ class RelaxedCapture {
     const Result result_;
 };
 
-/// Returns `failed` while the stream is capturing a graph; for the null stream, while a stream that synchronises with
-/// it is.
+/// Returns `failed` while the stream is capturing a graph or, for the null stream, while a stream that synchronises
+/// with it is.
 Status check_not_capturing(const Gpu& gpu, void* stream);
 
 }  // namespace normjit::cuda

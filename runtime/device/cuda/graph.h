@@ -12,7 +12,7 @@
 
 namespace normjit::cuda {
 
-/// Work that was recorded once, to be launched any number of times.
+/// Work that was recorded once and can be launched any number of times.
 class CapturedGraph {
   public:
     CapturedGraph() = default;
@@ -26,7 +26,7 @@ class CapturedGraph {
     GraphExec executable_ = nullptr;
 };
 
-/// A separate stream that does not wait for the default stream. For one thread at a time.
+/// A separate stream that does not wait for the default stream. Only one thread may use it at a time.
 class WorkStream {
   public:
     static Expected<std::unique_ptr<WorkStream>> create(std::shared_ptr<const Gpu> gpu);
@@ -37,13 +37,13 @@ class WorkStream {
     /// Returns the CUstream.
     void* handle() const { return stream_; }
     Status wait() const;
-    /// Captures what `work` puts on the stream; nothing of it runs yet. An error of `work` is returned.
+    /// Captures what `work` puts on the stream, without running it. Returns the error if `work` fails.
     Expected<CapturedGraph> capture(const std::function<Status()>& work) const;
     Status launch(const CapturedGraph& graph) const;
     Status fill(void* memory, unsigned char value, int64_t bytes) const;
 
-    /// Returns the GPU seconds of each of `works`, run `count` times, in this order: before, works[0], before,
-    /// works[1], before, works[0], ...
+    /// Returns how many seconds the GPU took for each of `works`, run `count` times, in this order: before, works[0],
+    /// before, works[1], before, works[0], ...
     using Work = std::function<Status()>;
     Expected<std::vector<std::vector<double>>> time(int count, const Work& before, const std::vector<Work>& works);
 

@@ -61,7 +61,7 @@ bool CudaKernel::is_aligned(const LaunchArguments& arguments, const Operand& ope
     return bits % multiple == 0;
 }
 
-/// True if addresses and strides are as CudaPath::shifted requires.
+/// True if addresses and strides fulfil the conditions of CudaPath::shifted.
 bool CudaKernel::starts_alike(const LaunchArguments& arguments, const CudaPath& path) const {
     constexpr uintptr_t vector_bytes = 16;
     const int64_t rows = arguments.rows;
@@ -73,14 +73,14 @@ bool CudaKernel::starts_alike(const LaunchArguments& arguments, const CudaPath& 
         if (rows > 1 && (matrix.row_stride - first.row_stride) % path.vector_width != 0) return false;
         if (arguments.slices == 1) return true;
         // A team that continues from slice to slice treats all slices as one. If slices have several rows, row strides
-        // have been compared above; slices of one row follow each other at the first matrix's slice stride.
+        // have been compared above. Slices of one row follow each other at the slice stride of the first matrix.
         const int64_t wanted = operands.has_per_slice() ? first.slice_stride : rows * first.row_stride;
         return (matrix.slice_stride - wanted) % path.vector_width == 0;
     };
     return std::ranges::all_of(operands, alike);
 }
 
-/// Returns an operand that a path loads as vectors although it is not aligned for them, or null.
+/// Returns an operand that a path would load as vectors but that is not aligned for them; null if there is none.
 const Operand* CudaKernel::find_unaligned(const LaunchArguments& arguments, const CudaPath& path) const {
     const auto found = std::ranges::find_if(operands, [&](const Operand& operand) {
         const bool is_column_vector = operand.is_per_slice() || (operand.axes.is_columns() && !operand.is_written());
@@ -91,7 +91,7 @@ const Operand* CudaKernel::find_unaligned(const LaunchArguments& arguments, cons
     return found == operands.end() ? nullptr : &*found;
 }
 
-/// Returns how a launch shares its rows on a path; nothing if its tensors do not allow the path.
+/// Returns how a launch shares its rows on a path; nothing if its tensors do not allow that path.
 std::optional<RowPartition> CudaKernel::partition_if_allowed(const LaunchArguments& arguments,
                                                              const CudaPath& path) const {
     const bool allowed = path.shifted ? starts_alike(arguments, path) : find_unaligned(arguments, path) == nullptr;
@@ -131,10 +131,10 @@ Expected<CudaKernel::PathAndPartition> CudaKernel::path_for(const LaunchArgument
 
 namespace {
 
-/// Hashes the address of the workspace: simultaneous launches have different workspaces, so few of them share a
+/// Hashes the address of the workspace. Simultaneous launches have different workspaces, so few of them share a
 /// counter.
 uint32_t progress_slot(const void* workspace) {
-    constexpr uint64_t golden = 0x9e3779b97f4a7c15;  // Knuth's multiplicative hash
+    constexpr uint64_t golden = 0x9e3779b97f4a7c15;  // from Knuth's multiplicative hash
     const auto lines = static_cast<uint64_t>(reinterpret_cast<uintptr_t>(workspace)) / workspace_alignment;
     return static_cast<uint32_t>(lines * golden >> 32) % cuda_progress_slots;
 }
@@ -178,7 +178,7 @@ Expected<CudaArguments> CudaKernel::code_arguments(const LaunchArguments& argume
         return invalid_argument(fmt::format("launch: rows: {}; a kernel with rows_per_team=1 takes at most {} rows",
                                             arguments.rows, rows_at_a_time));
     }
-    // The index of a group's next piece must fit the code's 32 bits as well.
+    // The index of a group's next piece must fit in the code's 32 bits as well.
     const bool counts =
         partition.pieces <= UINT32_MAX - partition.row_groups && (!has_slices || arguments.rows <= INT32_MAX);
     if (each > UINT32_MAX || !counts) {
@@ -210,7 +210,7 @@ Status CudaKernel::run(const Step& step, const RowPartition& partition, Stream s
     return driver.check(driver.cuLaunchKernelEx(&config, step.function, parameters, nullptr), "launching a kernel");
 }
 
-/// Returns the most rows with which a slice leaves in L2 a matrix that is the same for all slices (NOTES N-720).
+/// Returns the most rows per slice with which a matrix that all slices share stays in L2 (NOTES N-720).
 int64_t CudaKernel::most_rows_in_l2() const {
     const auto matrices = operands.matrices();
     const auto has_slices = [](const Operand& matrix) { return matrix.axes.slice; };
@@ -220,14 +220,15 @@ int64_t CudaKernel::most_rows_in_l2() const {
     return std::max<int64_t>(stays - (of_one - of_row), 0) / of_row;
 }
 
-/// True if the same row of all slices is to be processed before the next one: if these rows lie closer together than those
-/// of one slice, or if a matrix is the same for all slices and would leave L2 before the next slice needs it again.
+/// True if the launch should process the same row of all slices before the next row. That is so if these rows lie
+/// closer together than those of one slice, or if a matrix that all slices share would leave L2 before the next slice
+/// needs it.
 bool CudaKernel::slices_are_inner(const LaunchArguments& arguments) const {
     if (operands.has_per_slice() || arguments.slices <= 1 || arguments.rows <= 1) return false;
     return arguments.rows > most_rows_in_l2_ || slices_lie_closer(operands, arguments);
 }
 
-/// Processes the rows in the order in which memory serves them best, if no tensor has a row for each slice.
+/// If no tensor has a row for each slice, processes the rows in the order in which memory serves them best.
 Status CudaKernel::launch(const LaunchArguments& arguments) const {
     if (slices_are_inner(arguments)) return launch_in_order(with_slices_as_rows(arguments));
     const int64_t most = most_slices(arguments);
@@ -238,16 +239,16 @@ Status CudaKernel::launch(const LaunchArguments& arguments) const {
     return status;
 }
 
-/// Returns the most slices that one launch takes. Outputs that are made from partials need partials for every slice
-/// that the launch takes. If there are sums over all slices as well, one launch takes all slices; the workspace was
-/// checked to have room for that.
+/// Returns the most slices that one launch can take. Outputs that are made from partials need partials for every slice
+/// that the launch takes. If there are sums over all slices as well, one launch takes all slices; a check has made sure
+/// that the workspace has room for that.
 int64_t CudaKernel::most_slices(const LaunchArguments& arguments) const {
     const CudaGeometry& geometry = artifact.geometry.cuda;
     if (geometry.finishes_slices == 0 || geometry.all_slices == 1 || arguments.rows == 0) return INT64_MAX;
     return artifact.geometry.partials(arguments.batch().all_rows(), arguments.workspace_bytes);
 }
 
-/// Returns the problem of `count` slices.
+/// Returns the arguments for `count` slices, beginning with slice `first`.
 LaunchArguments CudaKernel::slices_of(LaunchArguments arguments, int64_t first, int64_t count) const {
     arguments.slices = count;
     for (size_t place = 0; place < operands.size(); ++place) {

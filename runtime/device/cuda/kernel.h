@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A kernel on a GPU: its code, and everything about its launches that does not change from one to the next.
+// A kernel on a GPU: its code, and everything about its launches that stays the same from one to the next.
 #pragma once
 
 #include "artifact/cuda_abi.h"
@@ -17,7 +17,7 @@ namespace normjit::cuda {
 
 class CudaKernel final : public Kernel::Impl {
   public:
-    /// Loads a kernel. The artifact has passed check_cuda_artifact().
+    /// Loads a kernel. The artifact must have passed check_cuda_artifact().
     static Expected<std::shared_ptr<const Kernel::Impl>> load(std::shared_ptr<const Gpu> gpu, const Artifact& artifact);
 
     Status launch(const LaunchArguments& arguments) const override;
@@ -62,7 +62,7 @@ class CudaKernel final : public Kernel::Impl {
     Status run(const Step& step, const RowPartition& partition, Stream stream, CudaArguments& to) const;
 
     const std::shared_ptr<const Gpu> gpu_;
-    const int64_t most_rows_in_l2_;  ///< INT64_MAX if no matrix is the same for all slices
+    const int64_t most_rows_in_l2_;  ///< INT64_MAX if slices share no matrix
     std::unique_ptr<const Code> code_;
     std::vector<LoadedPath> paths_;
 };

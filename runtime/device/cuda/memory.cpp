@@ -12,7 +12,7 @@ namespace normjit::cuda {
 
 namespace {
 
-/// Waits until a copy or fill has ended. They return earlier, and other streams do not wait for them.
+/// Waits until a copy or fill has ended. The driver's call returns earlier, and other streams do not wait for it.
 Status finish(const Driver& driver, Result result, const char* what) {
     return driver.check(result == error_none ? driver.cuStreamSynchronize(nullptr) : result, what);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device memory for tools and tests; an engine works on its caller's memory.
+// Device memory for tools and tests. An engine works on its caller's memory.
 #pragma once
 
 #include "device/cuda/gpu.h"
@@ -14,7 +14,7 @@ namespace normjit::cuda {
 class DeviceMemory {
   public:
     DeviceMemory() = default;
-    /// Allocates in the current context if it belongs to the GPU, else in the primary one. Aligned to 256 bytes.
+    /// Allocates in the current context if it belongs to the GPU, otherwise in the primary one. Aligned to 256 bytes.
     static Expected<DeviceMemory> allocate(std::shared_ptr<const Gpu> gpu, int64_t bytes);
     DeviceMemory(DeviceMemory&& other) noexcept { *this = std::move(other); }
     DeviceMemory& operator=(DeviceMemory&& other) noexcept;
@@ -27,7 +27,7 @@ class DeviceMemory {
     Status write(int64_t at, const void* from, int64_t bytes) const;
     Status read(int64_t at, void* to, int64_t bytes) const;
     Status fill(unsigned char value) const;
-    /// Repeats the first `bytes` over the rest of the memory.
+    /// Repeats the first `bytes` bytes in the rest of the memory.
     Status repeat(int64_t bytes) const;
 
   private:

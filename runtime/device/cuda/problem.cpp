@@ -13,10 +13,10 @@ namespace normjit::cuda {
 
 namespace {
 
-/// The bytes of generated data; the rest of a tensor repeats them.
+/// How many bytes are generated. The rest of a tensor repeats them.
 constexpr int64_t made_bytes = 1 << 20;
 
-/// Rounds between two checks of the deadline: enough for the GPU not to run out of work meanwhile.
+/// How many rounds run between two checks of the deadline: enough to keep the GPU busy meanwhile.
 constexpr int rounds_at_once = 7;
 
 class CudaProblem final : public TimedProblem {

@@ -9,8 +9,8 @@
 namespace normjit::cuda {
 
 /// Opens a problem for timing. Fails with `unavailable` if the tensors would take more than half of the GPU's free
-/// memory, or if the deadline passes while they are made. Until the problem is destroyed, the calling thread's GPU work
-/// neither joins nor disturbs a graph that another thread is capturing.
+/// memory, or if the deadline passes while they are made. Until the problem is destroyed, GPU work of the calling
+/// thread neither joins nor disturbs a graph that another thread is capturing.
 OpenedProblem open_timed_problem(std::shared_ptr<const Gpu> gpu, const Spec& spec, Batch batch,
                                  const Deadline& deadline);
 
