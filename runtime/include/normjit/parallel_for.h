@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The caller's threads, lent to launches.
+// Threads that the caller lends to launches.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +7,9 @@
 namespace normjit {
 
 /// run(self, count, task, context) calls task(context, i) once for every i in [0, count), in any order and on any
-/// threads, and returns after all calls have returned. Tasks never throw. A task may wait for another that has begun,
-/// but never for one that has not. A launch fails if run() returns without having called every task exactly once, or
-/// has called one outside [0, count); such a call does nothing.
+/// threads, and returns after all calls have returned. Tasks never throw. A task may wait for another task that has
+/// begun, but never for one that has not. A launch fails if run() returns before it has called every task exactly once,
+/// or has called a task outside [0, count); such a call does nothing.
 struct ParallelFor {
     void (*run)(void* self, int64_t count, void (*task)(void* context, int64_t i), void* context) = nullptr;
     void* self = nullptr;

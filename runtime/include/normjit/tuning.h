@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tuning records: which schedule was fastest for which problem on which device. A file holds one record per line. Files
-// merge by concatenation; if two lines are about the same problem and device, the later one counts.
+// are merged by concatenation; if two lines have the same problem and device, the later one counts.
 #pragma once
 
 #include "normjit/points.h"
@@ -18,7 +18,7 @@
 
 namespace normjit {
 
-/// What a schedule was measured on, as far as speed depends on it. It does not identify a single machine.
+/// What a schedule was measured on, as far as it affects the speed. It does not identify a single machine.
 struct DeviceClass {
     std::string model;  ///< "NVIDIA H200", "Intel(R) Xeon(R) Platinum 8480+"; empty: unknown
     Target target;
@@ -35,47 +35,49 @@ struct TunedTimes {
 struct TuningRecord {
     Spec spec;  ///< the problem, with its rows
     DeviceClass device;
-    Schedule schedule;  ///< the fastest, or `heuristic` if none was faster by more than the noise
+    Schedule schedule;  ///< the fastest schedule, or `heuristic` if none was faster by more than the noise
     TunedTimes times;
-    Schedule heuristic;  ///< chosen by the version that measured
+    Schedule heuristic;  ///< the choice of the version that measured
     TunedTimes heuristic_times;
-    double gain = 1;       ///< heuristic_times / times, the median of pairs measured in turn
-    double warm_gain = 0;  ///< the same with the data in the caches as far as it fits; 0: not measured, or equal
-    double share = -1;     ///< share of the memory ceiling that launches reach; negative: not measured
+    double gain = 1;       ///< heuristic_times / times, the median of pairs that were measured in turn
+    double warm_gain = 0;  ///< the same with as much of the data in the caches as fits; 0: not measured, or equal
+    double share = -1;     ///< the share of the memory ceiling that launches reach; negative: not measured
     int candidates = 0;    ///< schedules that were measured, including the heuristic's
-    std::string caches;    ///< "cold": no cache had the data of a launch when it began; "warm": some may have
-    std::string verified;  ///< what each candidate's outputs were checked against: "double"
+    std::string caches;    ///< "cold": no cache held the data of a launch when it began; "warm": some caches may have
+    std::string verified;  ///< what each candidate's outputs were compared with: "double"
     int generator = 0;     ///< generator_version
-    std::string version;   ///< normjit's
+    std::string version;   ///< normjit's version
     std::string date;      ///< "2026-11-21"
 
-    /// True if a schedule beat the heuristic's.
+    /// True if another schedule was faster than the heuristic's.
     bool is_tuned() const { return schedule != heuristic; }
     bool operator==(const TuningRecord&) const = default;
 };
 
-/// Returns one line of JSON without the line break.
+/// Returns one line of JSON, without the line break.
 std::string to_text(const TuningRecord& record);
-/// Parses a line of JSON. The error says which key is missing or wrong. Unknown keys are skipped.
+/// Parses a line of JSON. The error says which key is missing or wrong. Skips unknown keys.
 Expected<TuningRecord> parse_record(std::string_view line);
 
 /// Where a schedule comes from.
 enum class TuningTier : uint8_t {
     exact,         ///< a record of this problem and device
-    nearest_rows,  ///< one of this device and problem, but of an M within a factor of 2, or the largest for a dynamic M
-    architecture,  ///< one of another device of this architecture, if it was at least 5 % faster than the heuristic
-    heuristic      ///< no record
+    nearest_rows,  ///< a record of this device and problem, but for an M within a factor of 2, or the largest M if it
+                   ///< is dynamic
+    architecture,  ///< a record of another device of this architecture, if it was at least 5 % faster than the
+                   ///< heuristic
+    heuristic      ///< there is no record
 };
 std::string_view name(TuningTier tier);
 
 struct ChosenSchedule {
     Schedule schedule;
     TuningTier tier = TuningTier::heuristic;
-    std::string reason;                 ///< one line: which record, or why none
-    std::vector<std::string> warnings;  ///< one for each record that applies but cannot be used, with its line
+    std::string reason;                 ///< one line that says which record it is, or why there is none
+    std::vector<std::string> warnings;  ///< one for each record that applies but cannot be used; each names its line
 };
 
-/// Records of many files, looked up by problem. Add all records before sharing it: find() is const and thread safe.
+/// Records from many files, looked up by problem. Add all records before you share it: find() is const and thread safe.
 class TuningRecords {
   public:
     TuningRecords();
@@ -83,24 +85,24 @@ class TuningRecords {
     TuningRecords(TuningRecords&&) noexcept;
     TuningRecords& operator=(TuningRecords&&) noexcept;
 
-    /// Adds every line of `text`; later lines take precedence. `source` names the text in warnings and reasons, as a
-    /// file name does. Blank lines and lines that start with # are skipped. A line that is not a record is skipped with
-    /// a warning, "<source>:<line>: ..."; after 20 such warnings, a single one counts the rest.
+    /// Adds every line of `text`; later lines take precedence. `source` names the text in warnings and reasons, like
+    /// the name of a file. Skips blank lines and lines that start with #. Skips a line that is not a record with a
+    /// warning, "<source>:<line>: ..."; after 20 such warnings, a single one counts the rest.
     std::vector<std::string> add(std::string_view text, const std::string& source);
 
-    /// Adds lines that to_text() made, without reading them; the text must outlive this object. The first find() for a
-    /// `cols` reads its lines, in some 20 us per line, and warns of lines that are not records.
+    /// Adds lines that to_text() made, without reading them. The text must outlive this object. The first find() for a
+    /// `cols` reads the lines for it, in some 20 us per line, and warns of lines that are not records.
     void add_unread(std::string_view text, const std::string& source);
 
-    /// Sets the points that find() consults if no record applies; by default, those in the library.
+    /// Sets the points that find() consults if no record applies. By default these are the points in the library.
     void set_points(PointSet points);
 
-    /// Counts the records that have been read.
+    /// Returns how many records have been read.
     size_t size() const;
 
-    /// Returns the schedule to use for a valid spec; it is always legal. eps makes no difference, nor does the value of
-    /// a gamma_offset other than 0. Takes some microseconds, about 50 if there is a record: call it when a kernel is
-    /// made, not in a launch.
+    /// Returns the schedule to use for a valid spec, which is always legal. Neither eps nor the value of a gamma_offset
+    /// other than 0 makes a difference. Takes some microseconds, or about 50 if there is a record: call it when a
+    /// kernel is made, not in a launch.
     ChosenSchedule find(const Spec& spec, const DeviceClass& device) const;
 
   private:
