@@ -8,7 +8,7 @@
 
 namespace normjit::python {
 
-/// Returns this thread's workspace, kept for its next launch; null if memory is short.
+/// Returns this thread's workspace, which is kept for its next launch; null if memory is short.
 inline void* cpu_workspace(int64_t bytes) {
     thread_local std::unique_ptr<void, decltype(&std::free)> memory(nullptr, std::free);
     thread_local int64_t size = 0;

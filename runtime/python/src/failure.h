@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Errors on their way to a caller in another interface than normjit.h.
+// Passes errors to a caller in another interface than normjit.h.
 #pragma once
 
 #include "normjit/normjit.h"

@@ -23,10 +23,10 @@ normjit_engine* make_engine(const std::string& device) {
     return made;
 }
 
-/// Protects the kernels; a kernel does not move once it exists.
+/// Protects the kernels. Once a kernel exists, it does not move.
 std::shared_mutex lock;
 std::map<std::string, normjit_engine*> engines;
-std::map<std::string, Kernel> kernels;  ///< by "<device> <rows> <spec>"
+std::map<std::string, Kernel> kernels;  ///< indexed by "<device> <rows> <spec>"
 
 Kernel make(const std::string& device, const std::string& spec, int64_t rows, void* stream) {
     normjit_engine*& engine = engines[device];
@@ -38,16 +38,16 @@ Kernel make(const std::string& device, const std::string& spec, int64_t rows, vo
     options.size = sizeof options;
     options.stream = stream;
     options.expected_rows = rows;
-    options.expected_slices = 1;  // rows counts those of all slices
+    options.expected_slices = 1;  // `rows` counts the rows of all slices
     check(normjit_prepare(engine, &made.spec, &options, &made.kernel));
-    made.spec.text = nullptr;  // a formula's text is the caller's
+    made.spec.text = nullptr;  // the text of a formula belongs to the caller
     return made;
 }
 
 }  // namespace
 
 const Kernel& kernel_of(const std::string& device, const std::string& spec, int64_t rows, void* stream) {
-    const int64_t expected = device == "cpu" ? 0 : rows;  // an exported function may have any number of rows on a CPU
+    const int64_t expected = device == "cpu" ? 0 : rows;  // on a CPU, an exported function may have any number of rows
     const std::string key = device + " " + std::to_string(expected) + " " + spec;
     {
         const std::shared_lock reading(lock);

@@ -17,8 +17,8 @@ struct Kernel {
     normjit_kernel* kernel = nullptr;
 };
 
-/// Returns the kernel for "cpu" or "cuda:N", made at the first request; on a GPU for about as many `rows`. `stream`: see
-/// normjit_prepare_options. Throws Failure. Thread safe.
+/// Returns the kernel for "cpu" or "cuda:N", which the first request makes; on a GPU, for about `rows` rows. `stream`:
+/// see normjit_prepare_options. Throws Failure. Thread safe.
 const Kernel& kernel_of(const std::string& device, const std::string& spec, int64_t rows, void* stream);
 
 }  // namespace normjit::jax

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions of normjit_jax.h: read and launch a call of XLA.
+// The functions of normjit_jax.h. They read a call of XLA and launch it.
 #include "cpu_workspace.h"
 #include "dl_tensor.h"
 #include "jax_kernels.h"
@@ -41,7 +41,7 @@ constexpr Place outputs[] = {{NORMJIT_DX, "dx", Form::matrix},
                              {NORMJIT_DGAMMA, "dgamma", Form::weight, gamma_bit},
                              {NORMJIT_DBETA, "dbeta", Form::weight, beta_bit}};
 
-/// Returns a text among the attributes of a call.
+/// Returns the attribute of a call with this name, as text.
 std::string_view attribute_of(const CallFrame& call, std::string_view wanted) {
     for (int64_t i = 0; i < call.attributes.count; ++i) {
         const Text& name = *call.attributes.names[i];
@@ -104,7 +104,7 @@ std::string text(std::span<const int64_t> dims) {
 }
 
 /// Turns the buffers of a call into the arguments of a launch. The first matrix gives the number of rows and slices,
-/// which all others must have.
+/// and all others must have the same.
 class Taker {
   public:
     Taker(const normjit_spec& spec, normjit_arguments& arguments) : spec_(spec), arguments_(arguments) {}
@@ -170,7 +170,7 @@ int64_t rows_of(const CallFrame& call) {
     return rows;
 }
 
-/// Launches with workspace of this thread on a CPU, on a GPU with what the call has behind its results.
+/// Launches with workspace: on a CPU this thread's, on a GPU the one that follows the results of the call.
 void launch(const CallFrame& call, const Where& where, const Kernel& kernel, normjit_arguments& arguments,
             int64_t results) {
     const bool on_cpu = where.device == "cpu";
@@ -225,7 +225,7 @@ python::DataType type_of(Element element) {
     }
 }
 
-/// The tensors of a call with a formula: the attribute `tensors` has the numbers of all arguments, then of all results.
+/// Launches a call with a formula. The attribute `tensors` has the numbers of all arguments, then of all results.
 void execute_formula(const CallFrame& call, const Where& where) {
     const LentPool pool(call);
     const Kernel& kernel =
@@ -265,7 +265,7 @@ Error* to_xla(const CallFrame& call, normjit_status status, const char* message)
     return call.api->error_create(&error);
 }
 
-/// Answers a question about the handler; false if there is none.
+/// Answers a question about the handler; false if the call is not a question.
 bool describe(const CallFrame& call) {
     auto* extension = static_cast<MetadataExtension*>(call.head.extensions);
     if (extension == nullptr || extension->kind != metadata_extension) return false;

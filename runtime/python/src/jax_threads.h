@@ -8,7 +8,7 @@
 
 namespace normjit::jax {
 
-/// While it lives, launches of the calling thread may use the thread pool that XLA lends to the call.
+/// For its lifetime, launches of the calling thread may use the thread pool that XLA lends to the call.
 class LentPool {
   public:
     explicit LentPool(const CallFrame& call);
@@ -17,8 +17,8 @@ class LentPool {
     ~LentPool();
 };
 
-/// Runs tasks on the calling thread's pool, and on that thread. A thread that begins a task finishes it. No thread
-/// waits for one that has not begun, so calls from inside the pool cannot wait for each other.
+/// Runs tasks on the calling thread's pool and on that thread itself. A thread that begins a task finishes it. No
+/// thread waits for one that has not begun, so calls from inside the pool cannot wait for each other.
 normjit_parallel_for lent_threads();
 
 }  // namespace normjit::jax

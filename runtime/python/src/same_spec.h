@@ -9,7 +9,7 @@
 
 namespace normjit::python {
 
-/// Returns all fields of a spec except its types as a tuple.
+/// Returns, as a tuple, all fields of a spec except its types.
 inline auto fields_of(const normjit_spec& spec) {
     return std::tie(
 #define OTHER(...)

@@ -40,7 +40,7 @@ normjit_engine* make(int cuda_index, normjit_thread_policy policy) {
 }
 
 std::mutex making;
-/// Makes the lock again in a child of fork(), where it may be held by a thread that does not exist.
+/// Makes the lock anew in a child of fork(), where a thread that does not exist may hold it.
 [[maybe_unused]] const int forks_are_safe =
     pthread_atfork([] { making.lock(); }, [] { making.unlock(); }, [] { making.unlock(); });
 

@@ -8,11 +8,11 @@ namespace normjit::torch {
 
 /// The log of engines that are made from now on.
 void set_log(normjit_log log);
-/// Sets whose threads CPU launches use from now on; existing engines do not change.
+/// Sets whose threads CPU launches use from now on. Existing engines do not change.
 void choose_threads(normjit_thread_policy policy);
 
-/// Returns the engine of a device, made at the first request and kept as long as the process. Throws Error with the
-/// reason if there is none. `cuda_index`: negative for the CPU.
+/// Returns the engine of a device. The first request makes it, and it lives as long as the process. Throws Error with
+/// the reason if there is none. A negative `cuda_index` is the CPU.
 normjit_engine* engine(int cuda_index);
 
 }  // namespace normjit::torch

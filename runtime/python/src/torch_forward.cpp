@@ -21,7 +21,7 @@ constexpr Place layer_norm_tensors[] = {{0, Role::x, "x", false},
 constexpr Place rms_norm_tensors[] = {
     {0, Role::x, "x", false}, {1, Role::residual, "residual", true}, {3, Role::weight, "weight", true}};
 
-/// Makes the signature of a forward operator, whose numbers and flag come after the tensors.
+/// Makes the signature of a forward operator. Its numbers and its flag come after the tensors.
 constexpr Signature forward(normjit_norm norm, std::span<const Place> tensors) {
     const int next = tensors.back().argument + 1;
     return {.norm = norm,
@@ -39,7 +39,7 @@ struct Outputs {
     Tensor y, h, mean, rstd;
 };
 
-/// Makes a statistic of x's rows; zeros if rows have no elements.
+/// Makes a statistic of the rows of x. It is zero if rows have no elements.
 Tensor make_statistic(const Given& given) {
     Tensor made = Tensor::empty_statistic(given[Role::x], given.row_dimensions, given.device);
     if (given.cols == 0) NORMJIT_TORCH_CALL(aoti_torch_zero_, made.handle());
@@ -86,7 +86,8 @@ void run(Value* stack, const Signature& at) {
         problem = error.what();
     }
     consume(stack, at);
-    shim().aoti_torch_check(problem.empty(), "normjit", __FILE__, __LINE__, problem.c_str());  // throws, as torch does
+    shim().aoti_torch_check(problem.empty(), "normjit", __FILE__, __LINE__, problem.c_str());  // this throws, as torch
+                                                                                               // does
     for (size_t i = 0; i < at.outputs; ++i) stack[i] = results[i];
     count_call();
 }

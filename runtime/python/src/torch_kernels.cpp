@@ -42,8 +42,8 @@ constexpr Place rms_norm_tensors[] = {{0, Role::dy, "dy", false},
                                       {4, Role::weight, "weight", true},
                                       {5, Role::dresidual, "dresidual", true},
                                       {6, Role::dweight, "dweight", true}};
-constexpr size_t layer_norm_sums = 2, rms_norm_sums = 1;  ///< the last tensors, only of operators whose names end in
-                                                          ///< _into
+constexpr size_t layer_norm_sums = 2, rms_norm_sums = 1;  ///< only operators whose names end in _into have these, their
+                                                          ///< last tensors
 constexpr int normalized_shape = 2;
 
 constexpr Signature aten_layer_norm = {.norm = NORMJIT_LAYERNORM,
@@ -59,7 +59,7 @@ constexpr Signature aten_rms_norm = {.norm = NORMJIT_RMSNORM,
                                      .outputs = 2,
                                      .torch_operator = "normjit::torch_rms_norm_backward"};
 
-/// Makes the signature of one of normjit's own operators, whose numbers and mask come after the tensors.
+/// Makes the signature of one of normjit's own operators. Its numbers and its mask come after the tensors.
 constexpr Signature own(normjit_norm norm, std::span<const Place> tensors) {
     const int next = tensors.back().argument + 1;
     return {.norm = norm,
@@ -77,10 +77,10 @@ constexpr Signature own_rms_norm = own(NORMJIT_RMSNORM, all_of_rms_norm.first(al
 constexpr Signature into_layer_norm = own(NORMJIT_LAYERNORM, all_of_layer_norm);
 constexpr Signature into_rms_norm = own(NORMJIT_RMSNORM, all_of_rms_norm);
 
-/// dx, dgamma and dbeta, as far as requested.
+/// dx, dgamma and dbeta; one that is not requested is none
 using Gradients = std::array<Tensor, 3>;
 
-/// Sets the operands of the requested gradients and of everything that they depend on.
+/// Sets the operands of the requested gradients, and of everything that these depend on.
 void set_operands(const Given& given, normjit_norm norm, const Gradients& gradients, Operands& operands) {
     const auto& [dx, dgamma, dbeta] = gradients;
     const TensorView &gamma = given[Role::weight], &dresidual = given[Role::dresidual], &rstd = given[Role::rstd];
@@ -128,15 +128,15 @@ void keep_reason(const char* text) {
     reason = text;
 }
 
-/// Runs torch's own kernel for the call, which consumes the call's arguments. False, with the reason appended to
-/// `problem`, if torch cannot serve the call either.
+/// Runs torch's own kernel for the call, and consumes the call's arguments. If torch cannot serve the call either,
+/// returns false and appends the reason to `problem`.
 bool leave_to_torch(Value* stack, const char* torch_operator, std::string& problem) {
     torch_calls.fetch_add(1, std::memory_order_relaxed);
     keep_reason(problem.c_str());
     if (shim().torch_call_dispatcher(torch_operator, "", stack, version) == 0) return true;
     problem += std::string("; nor could ") + torch_operator;
     const auto what = shim().torch_exception_get_what_without_backtrace;
-    const std::string said = what == nullptr ? "" : what();  // the lines after the first are a Python stack
+    const std::string said = what == nullptr ? "" : what();  // all lines but the first are a Python stack
     if (!said.empty()) problem += ": " + said.substr(0, said.find('\n'));
     return false;
 }
@@ -163,7 +163,7 @@ void run(Value* stack, const Signature& signature) {
     } else if (leave_to_torch(stack, signature.torch_operator, problem)) {
         return;
     }
-    shim().aoti_torch_check(false, "normjit", __FILE__, __LINE__, problem.c_str());  // throws, as torch does
+    shim().aoti_torch_check(false, "normjit", __FILE__, __LINE__, problem.c_str());  // this throws, as torch does
 }
 
 }  // namespace

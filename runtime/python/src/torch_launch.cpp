@@ -15,7 +15,7 @@ namespace normjit::torch {
 
 namespace {
 
-/// Makes the GPU of a launch the current one for its lifetime; gives its stream.
+/// For its lifetime, makes the GPU of a launch the current one. Gives its stream.
 class CurrentDevice {
   public:
     explicit CurrentDevice(Device device) {
@@ -31,14 +31,14 @@ class CurrentDevice {
         if (guard_ != nullptr) shim().aoti_torch_delete_cuda_guard(guard_);
     }
 
-    int cuda_index = -1;  ///< negative: the CPU
+    int cuda_index = -1;  ///< negative for the CPU
     void* stream = nullptr;
 
   private:
     Guard guard_ = nullptr;
 };
 
-/// Workspace of a launch. Torch's caching allocator gives the memory only to later work on this stream.
+/// The workspace of a launch. Torch's caching allocator gives the memory only to later work on this stream.
 class Workspace {
   public:
     Workspace(int64_t bytes, bool on_gpu) : on_gpu_(on_gpu) {
@@ -72,7 +72,7 @@ struct DestroyKernel {
 
 /// A kernel, and what it was prepared for.
 struct KnownKernel {
-    const normjit_engine* engine = nullptr;  ///< null for a kernel that stands in for one that cannot be made now
+    const normjit_engine* engine = nullptr;  ///< null if the kernel stands in for one that cannot be made now
     normjit_spec spec{};
     int64_t rows = 0, slices = 0;
     int64_t workspace_bytes = 0;
@@ -108,8 +108,8 @@ KnownKernel made(normjit_engine* engine, const Operands& operands, void* stream)
     return made;
 }
 
-/// Returns the kernel, which it finds without the engine if this thread launched it lately: that shows in torch's
-/// smallest calls.
+/// Returns the kernel. If this thread launched it recently, it is found without the engine, which makes a difference in
+/// torch's smallest calls.
 const KnownKernel& prepare(const Operands& operands, const CurrentDevice& device) {
     thread_local std::array<KnownKernel, 16> recent;
     thread_local size_t next = 0;
@@ -122,7 +122,7 @@ const KnownKernel& prepare(const Operands& operands, const CurrentDevice& device
 
 std::atomic<bool> keeps_bits{false};
 
-/// True if a tensor with rows is written; the bits of sums over rows depend on the rows.
+/// True if a tensor with rows is written. The bits of sums over rows depend on the rows.
 bool writes_rows(const normjit_spec& spec) {
     return spec.pass == NORMJIT_FORWARD || spec.dtypes[NORMJIT_DX] != NORMJIT_NONE;
 }

@@ -6,10 +6,10 @@
 
 namespace normjit::torch {
 
-/// Prepares the kernel for the operands' spec and launches it, on a GPU on torch's current stream. Throws Error.
+/// Prepares the kernel for the operands' spec and launches it; on a GPU, on torch's current stream. Throws Error.
 void launch(Operands& operands, Device device);
 
-/// Makes later launches give a row the same bits in every batch, or not.
+/// Sets whether later launches give a row the same bits in every batch.
 void keep_bits(bool on);
 
 }  // namespace normjit::torch

@@ -12,11 +12,11 @@ namespace {
 
 using Sizes = std::span<const int64_t>;
 
-/// The required shape of a tensor.
+/// The shape that a tensor must have.
 enum class Form : uint8_t {
-    matrix,     ///< x's shape
-    statistic,  ///< x's shape without the dimensions of a row, or with 1 in their places
-    weight,     ///< a row's shape; for normjit's own operators it may follow the first dimensions of x
+    matrix,     ///< the shape of x
+    statistic,  ///< the shape of x without the dimensions of a row, or with 1 in their places
+    weight,     ///< the shape of a row; for normjit's own operators, it may follow the first dimensions of x
     sum,        ///< contiguous, with as many elements as the weight whose gradient is added to it
 };
 constexpr std::array<Form, role_count> forms = {
@@ -49,9 +49,9 @@ class Checker {
         given_.device = given_[Role::x].device();
         read_row();
         if (signature_.mask != Signature::none) check_mask();
-        check_each(&Checker::check_form);  // checked first: torch's kernel may take other types, but no wrong shape
+        check_each(&Checker::check_form);  // comes first: torch's kernel may take other types, but no wrong shape
         check_each(&Checker::check_type);
-        check_each(&Checker::check_device);  // after the type, which the undefined tensor lacks
+        check_each(&Checker::check_device);  // comes after the type, because the undefined tensor has no device
         check_pairs();
     }
 
@@ -129,7 +129,7 @@ class Checker {
         }
     }
 
-    /// True if torch's operators would accept the tensor: they check the number of elements, not the shape.
+    /// True if torch's operators would accept the tensor: they check its number of elements, not its shape.
     bool is_torchs(Sizes sizes, int64_t elements) const {
         return signature_.torch_operator != nullptr && product(sizes) == elements;
     }

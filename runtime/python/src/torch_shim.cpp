@@ -9,7 +9,7 @@ namespace normjit::torch {
 
 namespace {
 
-/// Returns a library that is already loaded; torch's are not in the search path of the process.
+/// Returns a library that is already loaded. Torch's libraries are not in the search path of the process.
 void* loaded(const char* soname) { return dlopen(soname, RTLD_NOLOAD | RTLD_LAZY); }
 
 template <class Function>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// libtorch's stable C interface as a table of functions, looked up in the libtorch that the process has loaded: one
-// binary serves every torch from 2.10 on, with any Python or without.
+// libtorch's stable C interface as a table of functions, which are looked up in the libtorch that the process has
+// loaded. One binary serves every torch from 2.10 on, with any Python or none.
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@ using List = struct ListObject*;                     ///< StableListHandle
 using Library = struct LibraryObject*;               ///< TorchLibraryHandle
 using Guard = struct GuardObject*;                   ///< CUDAGuardHandle
 using Value = uint64_t;                              ///< StableIValue: an argument or a result of an operator
-constexpr uint64_t version = 0x020a'0000'0000'0000;  ///< 2.10.0: a Value follows its conventions
+constexpr uint64_t version = 0x020a'0000'0000'0000;  ///< 2.10.0: a Value follows the conventions of this version
 
 struct Shim {
 #define FUNCTION(result, name, arguments) result(*name) arguments = nullptr;
@@ -27,7 +27,7 @@ struct Shim {
 #undef FUNCTION
 #undef OPTIONAL
 #undef CUDA
-    bool has_cuda = false;            ///< all functions of CUDA exist
+    bool has_cuda = false;            ///< all functions for CUDA exist
     int32_t cpu = 0, cuda = 0;        ///< torch's numbers of these devices
     std::array<int32_t, 4> dtypes{};  ///< torch's numbers of f32, bf16, f16, f64, by normjit_dtype
 };
@@ -37,7 +37,7 @@ struct Error : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
-/// Returns the table. Throws Error if the process has no libtorch, or one that is too old. Thread safe; it searches
+/// Returns the table. Throws Error if the process has no libtorch, or one that is too old. Thread safe. It searches
 /// once, because a call of an operator needs the table some fifty times.
 const Shim& find_shim();
 inline const Shim& shim() {
@@ -47,7 +47,7 @@ inline const Shim& shim() {
     return *known;
 }
 
-/// Returns dlopen()'s handle of the libtorch that the table belongs to.
+/// Returns the dlopen() handle of the libtorch that the table belongs to.
 void* libtorch();
 
 [[noreturn]] void report_failure(const char* function);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The arguments of an operator as libtorch's stable interface passes them. Arguments that are read are not owned;
+// The arguments of an operator, as libtorch's stable interface passes them. Arguments that are read are not owned;
 // whoever consumes a stack frees them.
 #pragma once
 
@@ -26,14 +26,14 @@ Value item(Value list, size_t i);
 
 inline TensorView tensor(Value value) { return TensorView(as_pointer<Handle>(value)); }
 
-/// Returns a tensor, or none; the undefined tensor, which autograd passes for "none", is none as well.
+/// Returns a tensor, or none. The undefined tensor, which autograd passes for "none", is none as well.
 TensorView optional_tensor(Value value);
 
 void free_tensor(Value value);
 void free_optional(Value value);
 void free_list(Value value);
 
-/// Passes a tensor as a result of the operator; none becomes the undefined tensor.
+/// Passes a tensor on as a result of the operator; none becomes the undefined tensor.
 Value give(Tensor tensor);
 
 }  // namespace normjit::torch

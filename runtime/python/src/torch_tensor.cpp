@@ -11,7 +11,7 @@ namespace normjit::torch {
 
 namespace {
 
-constexpr size_t most_dimensions = 64;  // the most dimensions of torch's tensors
+constexpr size_t most_dimensions = 64;  // the most dimensions that a tensor of torch has
 constexpr int64_t least_elements_of_huge_pages = 1 << 20;
 
 }  // namespace
@@ -134,10 +134,10 @@ namespace {
 /// Several dimensions that one stride describes.
 struct Run {
     int64_t count = 1;
-    std::optional<int64_t> stride;  ///< none if there is at most one element
+    std::optional<int64_t> stride;  ///< none if there is no more than one element
 };
 
-/// Returns the run of some dimensions, or nothing if no single stride describes them.
+/// Returns the run that some dimensions form, or nothing if no single stride describes them.
 std::optional<Run> run_of(std::span<const int64_t> sizes, std::span<const int64_t> strides) {
     Run run;
     for (size_t i = sizes.size(); i-- > 0;) {
@@ -149,7 +149,7 @@ std::optional<Run> run_of(std::span<const int64_t> sizes, std::span<const int64_
     return run;
 }
 
-/// Returns how many of the last dimensions are a row.
+/// Returns how many of the last dimensions form a row.
 size_t dimensions_of_row(std::span<const int64_t> sizes, int64_t cols) {
     size_t count = 0;
     for (int64_t inner = 1; count < sizes.size() && inner < cols; ++count) inner *= sizes[sizes.size() - 1 - count];
@@ -179,7 +179,7 @@ std::optional<RowStrides> row_strides(TensorView matrix, int64_t cols, size_t sl
 
 namespace {
 
-/// Returns how many of the first dimensions must be slices so that strides describe x; 0 if no number is enough.
+/// Returns how many of the first dimensions must be slices so that strides describe x; 0 if no number suffices.
 size_t slices_needed(TensorView x, int64_t cols) {
     const auto sizes = x.sizes();
     const size_t outer = sizes.size() - dimensions_of_row(sizes, cols);

@@ -15,11 +15,11 @@
 namespace normjit::torch {
 
 struct Device {
-    int32_t type;  ///< torch's number
+    int32_t type;  ///< torch's number for the type
     int32_t index;
 };
 
-/// A view of a tensor, valid as long as the tensor's owner, or none. Frequently used properties are read once, because
+/// A view of a tensor, or none. Valid as long as the tensor's owner. Frequently used properties are read once, because
 /// calls into torch add up in the smallest backward passes.
 class TensorView {
   public:
@@ -38,7 +38,7 @@ class TensorView {
     /// Returns the type, or nothing if normjit does not have it.
     std::optional<normjit_dtype> dtype() const;
     Device device() const;
-    /// Returns the data to read. A copy-on-write tensor stays shared.
+    /// Returns the data for reading. A copy-on-write tensor stays shared.
     const void* data() const;
     void* mutable_data() const;
 
@@ -50,7 +50,7 @@ class TensorView {
 
 class Tensor {
   public:
-    Tensor() = default;  ///< makes a tensor that is none
+    Tensor() = default;  ///< makes none
     explicit Tensor(Handle owned, int32_t torch_dtype = 0) : handle_(owned), torch_dtype_(torch_dtype) {}
     Tensor(Tensor&& other) noexcept
         : handle_(std::exchange(other.handle_, nullptr)), torch_dtype_(other.torch_dtype_) {}
@@ -60,9 +60,9 @@ class Tensor {
     }
     ~Tensor();
 
-    /// Makes a contiguous, uninitialised tensor with the shape and the type of `like`.
+    /// Makes a contiguous, uninitialised tensor with the shape and type of `like`.
     static Tensor empty(TensorView like, Device device);
-    /// Makes a statistic of each row of a tensor of this type, f32 or f64, with 1 in place of the last `normalized`
+    /// Makes a statistic for each row of a tensor of this type, f32 or f64, with 1 in place of the last `normalized`
     /// dimensions.
     static Tensor empty_statistic(TensorView of, size_t normalized, Device device);
     static Tensor undefined();
@@ -70,7 +70,7 @@ class Tensor {
     explicit operator bool() const { return handle_ != nullptr; }
     Handle handle() const { return handle_; }
     TensorView view() const { return TensorView(handle_); }
-    int32_t torch_dtype() const { return torch_dtype_; }  ///< the type of a tensor that empty() made
+    int32_t torch_dtype() const { return torch_dtype_; }  ///< the type, if empty() made the tensor
     void* data() const;
     Handle release() { return std::exchange(handle_, nullptr); }
 
@@ -84,7 +84,7 @@ class Tensor {
 /// Returns a contiguous copy.
 Tensor copy_of(TensorView tensor);
 
-/// The strides of the rows of a matrix, in elements. Its first dimensions are those of the slices, usually none.
+/// The strides of a matrix's rows, in elements. Its first dimensions are those of the slices; usually there are none.
 struct RowStrides {
     int64_t row, slice;
 };
@@ -95,9 +95,9 @@ std::optional<RowStrides> row_strides(TensorView matrix, int64_t cols, size_t sl
 /// that some tensors need.
 class Operands {
   public:
-    /// Begins a launch of a norm. A row of x is its last `row_dimensions`. `weight_slices` is 0 for weights without
-    /// slices; if weights have a row for each of x's first `weight_slices` dimensions, these are the slices. Otherwise
-    /// there are slices if x is a view that needs them.
+    /// Begins a launch of a norm. A row of x is its last `row_dimensions` dimensions. `weight_slices` is 0 if weights
+    /// have no slices; if weights have a row for each of x's first `weight_slices` dimensions, these are the slices.
+    /// Otherwise there are slices if x is a view that needs them.
     Operands(normjit_norm norm, normjit_pass pass, TensorView x, int64_t cols, size_t row_dimensions,
              size_t weight_slices, double eps);
 
@@ -109,7 +109,7 @@ class Operands {
     /// Sets the gradient of a weight.
     void write_weight(normjit_tensor which, const Tensor& tensor, TensorView weight);
     void write_statistic(normjit_tensor which, const Tensor& tensor);
-    /// Adds the gradient of a weight to the old values of the tensor, which is contiguous.
+    /// Adds the gradient of a weight to the old values of a contiguous tensor.
     void add_to(normjit_tensor which, TensorView tensor, TensorView weight);
 
     normjit_spec spec{};
@@ -122,7 +122,7 @@ class Operands {
     void set_per_slice(normjit_tensor gradient, TensorView weight);
     TensorView contiguous(TensorView tensor);
 
-    std::span<const int64_t> x_;  ///< x's sizes
+    std::span<const int64_t> x_;  ///< the sizes of x
     int64_t cols_;
     size_t row_dimensions_;
     size_t slice_dimensions_;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of tvm-ffi's C interface that normjit uses, declared here so that neither the build nor the library needs
-// tvm-ffi: its functions are looked up in the process, whose caller has loaded it. The originals are tvm/ffi/c_api.h,
-// tvm/ffi/extra/c_env_api.h and dlpack/dlpack.h in tvm-ffi's wheel; a test compares them.
+// The part of tvm-ffi's C interface that normjit uses. It is declared here so that neither the build nor the library
+// needs tvm-ffi: its functions are looked up in the process, whose caller has loaded it. The originals are
+// tvm/ffi/c_api.h, tvm/ffi/extra/c_env_api.h and dlpack/dlpack.h in tvm-ffi's wheel; a test compares them.
 #pragma once
 
 #include "dl_tensor.h"
@@ -32,7 +32,7 @@ struct Text {
     size_t size;
 };
 
-/// The head of every object. In a tensor a Tensor follows it, in a text a Text.
+/// The head of every object. It is followed by a Tensor in a tensor, and by a Text in a text.
 struct Object {
     uint64_t references;
     Kind kind;
@@ -40,10 +40,10 @@ struct Object {
     void (*deleter)(void* self, int flags);
 };
 
-/// An argument or a result; which member holds it depends on its kind.
+/// An argument or a result. Its kind decides which member holds it.
 struct Any {
     Kind kind;
-    uint32_t small_size;  ///< the size of a small text
+    uint32_t small_size;  ///< the size, if it is a small text
     union {
         int64_t integer;
         void* pointer;

@@ -19,8 +19,8 @@ constexpr int32_t no_number = -1;
 
 template <class Function>
 void find(Function*& function, const char* name) {
-    // Python loads an extension's libraries without making their symbols global, so they are found only by the
-    // library's name.
+    // Python loads the libraries of an extension without making their symbols global, so they are found only through
+    // the name of the library.
     static void* const library = dlopen("libtvm_ffi.so", RTLD_LAZY | RTLD_NOLOAD);
     void* found = dlsym(RTLD_DEFAULT, name);
     if (found == nullptr && library != nullptr) found = dlsym(library, name);
@@ -47,7 +47,8 @@ std::string name_of(Device device) { return device.type == device_cuda ? "cuda:"
 
 normjit_engine* engine_of(Device device) {
     static std::mutex lock;
-    static auto& engines = *new std::map<std::string, normjit_engine*>();  // other threads may outlive main()
+    static auto& engines = *new std::map<std::string, normjit_engine*>();  // never destroyed, because other threads may
+                                                                           // outlive main()
     const std::lock_guard holding(lock);
     normjit_engine*& engine = engines[name_of(device)];
     if (engine == nullptr) {
@@ -86,7 +87,7 @@ int32_t number_of(const normjit_spec& spec, const std::string& name) {
     return number;
 }
 
-/// Takes key=~4096 from a spec's text; returns the number, or 0 if the key is not there.
+/// Takes key=~4096 out of a spec's text and returns the number, or 0 if the key is missing.
 int64_t take_expected(std::string& text, std::string_view key) {
     const size_t at = text.rfind(key);
     if (at == text.npos) return 0;
@@ -99,7 +100,7 @@ int64_t take_expected(std::string& text, std::string_view key) {
     return number;
 }
 
-/// A spec that may leave rows and slices open, and how many are expected there; 0: unknown.
+/// A spec that may leave rows and slices open, and how many are expected; 0 if that is unknown.
 struct OpenSpec {
     explicit OpenSpec(std::string given)
         : rows(take_expected(given, " rows=~")), slices(take_expected(given, " slices=~")), text(std::move(given)) {
@@ -108,7 +109,7 @@ struct OpenSpec {
     }
 
     int64_t rows, slices;
-    std::string text;  ///< to which the spec points
+    std::string text;  ///< the spec points into this text
     normjit_spec spec{};
 };
 
@@ -168,7 +169,7 @@ void Kernel::launch_with_workspace(normjit_arguments& arguments) const {
     arguments.workspace_bytes = bytes;
     if (device_.type == device_cpu || bytes == 0) {
         arguments.workspace = python::cpu_workspace(bytes);
-        if (arguments.workspace == nullptr) arguments.workspace_bytes = 0;  // the launch says what it needs
+        if (arguments.workspace == nullptr) arguments.workspace_bytes = 0;  // the launch says how much it needs
         return check(normjit_launch(kernel_.get(), &arguments));
     }
     if (api().allocator() == nullptr) {

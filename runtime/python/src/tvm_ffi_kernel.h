@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A kernel that is launched with its tensors in an order that the caller chose.
+// A kernel that is launched with its tensors in an order which the caller has chosen.
 #pragma once
 
 #include "failure.h"
@@ -14,19 +14,20 @@ namespace normjit::tvm {
 
 using python::check, python::Failure;
 
-/// The functions of the tvm-ffi that this process has loaded. Throws Failure if it has none.
+/// Returns the functions of the tvm-ffi that this process has loaded. Throws Failure if there is none.
 const Api& api();
 
-/// tvm-ffi has set this thread's error.
+/// Thrown when tvm-ffi has set this thread's error.
 struct Raised {};
 
 /// Prepares a kernel for a spec, which may have a formula, with the engine of the device. That engine lives as long as
-/// the process. With "rows=~4096" the rows are open, and expected to be about so many; likewise the slices. Thread safe.
+/// the process. With "rows=~4096", the number of rows is open and expected to be about that; the same holds for slices.
+/// Thread safe.
 std::unique_ptr<normjit_kernel, decltype(&normjit_kernel_destroy)> prepare(const std::string& spec, Device device);
 
 class Kernel {
   public:
-    /// `names` lists the tensors in the order of a launch; "workspace" may be among them.
+    /// `names` lists the tensors in the order of a launch, and may contain "workspace".
     Kernel(const std::string& spec, Device device, std::vector<std::string> names);
 
     /// Launches on the stream that tvm-ffi has for the device. Throws Failure or Raised.
@@ -35,7 +36,7 @@ class Kernel {
   private:
     struct Place {
         std::string name;
-        int32_t number;  ///< normjit_tensor; -1: the workspace
+        int32_t number;  ///< a normjit_tensor; -1 for the workspace
     };
 
     void bind(const Place& place, const Any& given, normjit_arguments& arguments) const;

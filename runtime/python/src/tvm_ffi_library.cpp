@@ -75,7 +75,7 @@ Any function_of(std::unique_ptr<Kernel> kernel) {
     void* function = nullptr;
     const auto destroy = [](void* self) { delete static_cast<Kernel*>(self); };
     if (api().function_create(kernel.get(), launch, destroy, &function) != 0) throw Raised();
-    kernel.release();  // the function owns it
+    kernel.release();  // the function now owns it
     return {Kind::function, 0, {.pointer = function}};
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of XLA's foreign function interface that normjit uses, a C interface: XLA passes a table of its functions to
-// each call, so one binary serves every jaxlib whose interface has this major version, without linking it. The original
-// is xla/ffi/api/c_api.h in jaxlib's wheel; a test compares the two.
+// The part of XLA's foreign function interface that normjit uses. It is a C interface: XLA passes a table of its
+// functions to each call, so one binary serves every jaxlib whose interface has this major version, without linking it.
+// The original is xla/ffi/api/c_api.h in jaxlib's wheel; a test compares the two.
 #pragma once
 
 #include <cstddef>
@@ -9,11 +9,11 @@
 
 namespace normjit::jax {
 
-/// The version of the interface described here, except for parts marked as newer. XLA refuses versions newer than its
-/// own.
+/// The version of the interface that is described here, except for parts marked as newer. XLA refuses versions newer
+/// than its own.
 constexpr int32_t ffi_major = 0, ffi_minor = 1;
 
-/// Every struct of the interface starts with this; `size` says how much of the struct the other side knows.
+/// Every struct of the interface starts with this. `size` says how much of the struct the other side knows.
 struct Head {
     size_t size = 0;
     void* extensions = nullptr;
@@ -55,7 +55,7 @@ struct Scalar {
 
 enum class AttributeKind : int32_t { array = 1, dictionary = 2, scalar = 3, string = 4 };
 
-/// Arguments, and in the same form results: buffers are the only kind.
+/// Arguments, or results in the same form: buffers are the only kind.
 struct Buffers {
     Head head;
     int64_t count;
@@ -118,7 +118,7 @@ struct Version {
     int32_t minor;
 };
 
-/// XLA's functions; the ones that normjit does not call are only placeholders.
+/// XLA's functions. Those that normjit does not call are only placeholders.
 struct Api {
     Head head;
     Version version;
@@ -147,14 +147,14 @@ struct CallFrame {
     Attributes attributes;
 };
 
-/// A question about the handler instead of a call.
+/// A question about the handler, instead of a call.
 struct Metadata {
     size_t size;
     Version version;
     uint32_t traits;
-    int64_t state_type;  ///< 0: the handler keeps none; in newer versions
+    int64_t state_type;  ///< 0 if the handler keeps none; only in newer versions
 };
-constexpr uint32_t trait_may_be_captured = 1;  ///< XLA puts it in a CUDA graph
+constexpr uint32_t trait_may_be_captured = 1;  ///< XLA may put the call in a CUDA graph
 constexpr int32_t metadata_extension = 1;
 
 struct MetadataExtension {
