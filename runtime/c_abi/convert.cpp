@@ -46,7 +46,7 @@ Status read_flag(const char* field, int64_t number, bool& value) {
 
 uint32_t bit_of(Tensor tensor) { return 1u << info(tensor).number; }
 
-/// Gives an attribute to the tensors whose bits are set.
+/// Gives an attribute to the tensors whose bits are set in `bits`.
 Status read_attribute(const Attribute& attribute, uint32_t bits, Spec& spec) {
     for (const Tensor tensor : all_tensors) {
         if ((bits & bit_of(tensor)) == 0) continue;
@@ -66,7 +66,7 @@ Status read_reserved(const std::string& field, int64_t number) {
     return number == 0 ? Status() : invalid_argument(fmt::format("{}: {}; must be 0", field, number));
 }
 
-/// Reads the names of `count` files. Returns nothing if `names` is null, which leaves the choice to the environment.
+/// Reads the names of `count` files. Returns nothing if `names` is null; the environment then decides.
 Expected<std::optional<std::vector<std::string>>> read_files(const char* field, const char* const* names,
                                                              size_t count) {
     if (names == nullptr) return std::optional<std::vector<std::string>>();
@@ -196,7 +196,7 @@ Expected<EngineOptions> to_cpp(const normjit_engine_options& from) {
     NORMJIT_RETURN_IF_ERROR(read_flag("engine options: no_shipped_records", from.no_shipped_records, has_no_records));
     options.shipped_records = !has_no_records;
     NORMJIT_RETURN_IF_ERROR(read_enum("engine options: tune", from.tune, all_tune_policies, options.tune));
-    if (from.tune_seconds != 0) options.tune_seconds = from.tune_seconds;  // Engine::create() checks it
+    if (from.tune_seconds != 0) options.tune_seconds = from.tune_seconds;  // Engine::create() checks the value
     return options;
 }
 

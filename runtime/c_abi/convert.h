@@ -15,8 +15,8 @@
 
 namespace normjit::c_abi {
 
-/// Returns the part of a struct that the caller knows, with zeros for the rest: an older program's struct is shorter.
-/// With `default_if_null`, NULL is a struct of zeros.
+/// Returns the part of a struct that the caller knows, with zeros for the rest, because the struct of an older program
+/// is shorter. With `default_if_null`, NULL is a struct of zeros.
 template <class Struct>
 Expected<Struct> read_struct(const Struct* given, const char* name, bool default_if_null = false) {
     Struct copy{};
@@ -28,7 +28,7 @@ Expected<Struct> read_struct(const Struct* given, const char* name, bool default
     return copy;
 }
 
-/// Writes the part of a struct that the caller knows, which read_struct() returned as `known`.
+/// Writes the part of a struct that the caller knows. read_struct() has returned it as `known`.
 template <class Struct>
 void write_struct(Struct full, const Struct& known, Struct* to) {
     full.size = std::min(known.size, sizeof full);
@@ -42,10 +42,10 @@ normjit_operand to_c(const Operand& operand, int64_t cols);
 /// Converts everything except the log, which belongs to the handle.
 Expected<EngineOptions> to_cpp(const normjit_engine_options& options);
 Expected<PrepareOptions> to_cpp(const normjit_prepare_options& options);
-/// Converts the arguments of a launch for this problem; other tensors are ignored. launch() checks the rest.
+/// Converts the arguments of a launch of this problem, and ignores other tensors. launch() checks the rest.
 Expected<Arguments> to_cpp(const normjit_arguments& arguments, const Spec& spec);
 
-/// Converts the number of slices: normjit_arguments counts one slice as 0 and no slices as NORMJIT_NO_SLICES.
+/// Converts a number of slices: in normjit_arguments, 0 is one slice, and NORMJIT_NO_SLICES is none.
 inline int64_t to_slices(int64_t slices) { return slices == 0 ? 1 : slices == NORMJIT_NO_SLICES ? 0 : slices; }
 
 /// Implements normjit_set_dlpack().

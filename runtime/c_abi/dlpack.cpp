@@ -38,12 +38,12 @@ bool is_reachable(int32_t device, Isa isa) {
     return device == (isa == Isa::cuda ? dlpack::device_cuda : dlpack::device_cpu);
 }
 
-/// True if the tensor has no elements, so that its strides mean nothing; NumPy writes zeros.
+/// True if the tensor has no elements. Its strides then mean nothing; NumPy writes zeros.
 bool has_no_elements(const dlpack::Tensor& tensor) {
     return std::any_of(tensor.shape, tensor.shape + std::max(tensor.dimensions, 0), [](int64_t n) { return n == 0; });
 }
 
-/// Several dimensions seen as one: its size, and the stride from one element to the next.
+/// Several dimensions treated as one: its size, and the stride from one element to the next.
 struct Collapsed {
     int64_t count = 1;
     int64_t stride = 0;
@@ -58,12 +58,13 @@ std::optional<int64_t> size_of(const dlpack::Tensor& from, int begin, int end) {
     return size;
 }
 
-/// Collapses dimensions [begin, end). Returns nothing if no stride describes them, or their size exceeds 64 bits.
+/// Collapses dimensions [begin, end). Returns nothing if no single stride describes them, or if their size exceeds 64
+/// bits.
 std::optional<Collapsed> collapse(const dlpack::Tensor& from, int begin, int end) {
     Collapsed all;
     const auto inner = size_of(from, end, from.dimensions);
     if (!inner) return std::nullopt;
-    int64_t contiguous = *inner;  // the stride that dimensions without gaps would have
+    int64_t contiguous = *inner;  // the stride that the dimensions would have without gaps
     bool first = true;
     for (int i = end - 1; i >= begin; --i) {
         const int64_t size = from.shape[i], stride = from.strides ? from.strides[i] : contiguous;
@@ -77,11 +78,11 @@ std::optional<Collapsed> collapse(const dlpack::Tensor& from, int begin, int end
         }
         if (__builtin_mul_overflow(all.count, size, &all.count)) return std::nullopt;
     }
-    if (first) all.stride = *inner;  // one row: its stride has no effect
+    if (first) all.stride = *inner;  // there is one row, so its stride has no effect
     return all;
 }
 
-/// Shape and strides as in normjit_arguments; nothing where the tensor does not give a value.
+/// Shape and strides as in normjit_arguments. Nothing where the tensor does not give a value.
 struct Shape {
     std::optional<int64_t> slices, rows;
     int64_t cols = 0;
@@ -119,7 +120,7 @@ class ShapeReader {
         return *all;
     }
 
-    /// Returns how many of the dimensions before `end` are slices: as many as it takes for their product to be the
+    /// Returns how many of the dimensions before `end` are slices: as many as are needed for their product to be the
     /// number of slices, or one if the spec leaves that number open.
     Expected<int> dimensions_of_slices(int end) const {
         if (!spec_.has_slices()) return 0;
@@ -180,7 +181,7 @@ class ShapeReader {
     const dlpack::Tensor& from_;
 };
 
-/// Checks the requirements on every tensor.
+/// Checks what is required of every tensor.
 Status check_shape(std::string_view tensor, const dlpack::Tensor& from) {
     if (from.dimensions < 0) return error(tensor, "has {} dimensions; must be at least 0", from.dimensions);
     if (from.dimensions > 0 && from.shape == nullptr)
@@ -191,7 +192,7 @@ Status check_shape(std::string_view tensor, const dlpack::Tensor& from) {
     return {};
 }
 
-/// Takes the number of rows or slices from a tensor; refuses one that differs from earlier tensors'.
+/// Takes the number of rows or slices from a tensor. Refuses a number that differs from that of earlier tensors.
 Status agree(std::string_view tensor, std::string_view what, const std::optional<int64_t>& said, bool is_known,
              int64_t& number) {
     if (!said) return {};
@@ -201,7 +202,7 @@ Status agree(std::string_view tensor, std::string_view what, const std::optional
     return {};
 }
 
-/// Returns the tensors that tell the number of rows, or of slices.
+/// Returns the tensors that determine the number of rows, or of slices.
 uint32_t tensors_that_say(const Spec& spec, bool rows) {
     uint32_t bits = 0;
     for (const Tensor tensor : all_tensors) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of DLPack that passes tensors, declared here so that the build needs no header of it. Its layout is the same
-// in all versions; tests/runtime compares it with dlpack.h if there is one.
+// The part of DLPack that passes tensors. It is declared here, so that the build needs no DLPack header. Its layout is
+// the same in all versions; tests/runtime compares it with dlpack.h if that exists.
 // https://dmlc.github.io/dlpack/latest/c_api.html
 #pragma once
 
@@ -34,7 +34,7 @@ struct Tensor {
     int32_t dimensions;
     DataType dtype;
     int64_t* shape;
-    int64_t* strides;  ///< in elements; null: contiguous, the last dimension fastest
+    int64_t* strides;  ///< in elements; null: contiguous, and the last dimension varies fastest
     uint64_t byte_offset;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions of normjit.h. No exception leaves them.
+// Implements the functions of normjit.h. They throw no exception.
 #include "normjit/normjit.h"
 
 #include "c_abi/convert.h"
@@ -22,7 +22,7 @@ using namespace normjit;
 using namespace normjit::c_abi;
 
 struct normjit_engine {
-    std::unique_ptr<const normjit_log> log;  ///< the receiver of the engine's log
+    std::unique_ptr<const normjit_log> log;  ///< receives the engine's log
     Engine engine;
 };
 struct normjit_kernel {
@@ -34,9 +34,10 @@ struct normjit_artifact {
 
 namespace {
 
-/// The message of a thread's last error. It begins in memory that the thread has from its start: a report that memory is
-/// short needs none, not even for a destructor, without which glibc ends the process. Only a longer message takes more.
-/// After the thread's objects are destroyed, in the program's own destructors and exit handlers, it is cut off.
+/// The message of a thread's last error. It starts in memory that the thread has from the beginning: a report that
+/// memory has run out needs none, not even for a destructor, without which glibc ends the process. Only a longer
+/// message takes more. After the thread's objects have been destroyed, in the program's own destructors and exit
+/// handlers, such a message is cut off.
 constinit thread_local char message_begin[512] = "";
 constinit thread_local bool is_longer = false, longer_is_gone = false;
 struct LongerMessage {
@@ -52,7 +53,7 @@ normjit_status report(Code code, const char* message) noexcept {
         try {
             longer_message.text = message;
             is_longer = true;
-        } catch (const std::bad_alloc&) {  // its begin remains
+        } catch (const std::bad_alloc&) {  // the start of the message remains
         }
     }
     return static_cast<normjit_status>(code);
@@ -68,7 +69,7 @@ normjit_status guarded(const Function& function) noexcept {
         return report(Code::failed, "out of memory");
     } catch (const std::exception& error) {
         return report(Code::failed, error.what());
-    } catch (...) {  // from a callback
+    } catch (...) {  // a callback threw it
         return report(Code::failed, "an exception of an unknown type");
     }
 }
@@ -348,7 +349,7 @@ normjit_status normjit_launch(const normjit_kernel* kernel, const normjit_argume
             NORMJIT_TRY(const Arguments complete, to_cpp(known, kernel->kernel.artifact().spec));
             return kernel->kernel.launch(complete);
         };
-        if (arguments != nullptr && arguments->size == sizeof *arguments) return launch(*arguments);  // no copy
+        if (arguments != nullptr && arguments->size == sizeof *arguments) return launch(*arguments);  // avoids a copy
         NORMJIT_TRY(const normjit_arguments known, read_struct(arguments, "arguments"));
         return launch(known);
     });

@@ -51,14 +51,14 @@ bool is_folder_name(std::string_view name) {
     return name.size() == digits_of_folder && name.find_first_not_of(hex_digits) == name.npos;
 }
 
-/// True for names by name_of(), without their folder, and for those of unfinished entries. All other files in the
-/// folder are somebody else's, and are left alone.
+/// True for names from name_of(), without the folder, and for names of unfinished entries. All other files in the
+/// folder belong to somebody else, and are left alone.
 bool is_entry_name(std::string_view name) {
     return name.find_first_not_of(hex_digits) == digits_of_id && name[digits_of_id] == '-' &&
            name.find(entry_end, digits_of_id) != name.npos;
 }
 
-/// Returns the names in a folder. It uses readdir, because std::filesystem ends the process when memory runs out.
+/// Returns the names in a folder. Uses readdir, because std::filesystem ends the process when memory runs out.
 std::vector<std::string> names_in(const Descriptor& folder) {
     std::vector<std::string> names;
     const int own = openat(folder.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -77,19 +77,20 @@ Status make_one_folder(const std::string& path, mode_t mode) {
     return invalid_argument(fmt::format("{}: cannot be made a folder: {}", path, std::strerror(error)));
 }
 
-/// Makes a folder for the user alone, as the XDG base directory specification says, because its content is run. An
-/// error names the first folder on the way that cannot be made.
+/// Makes a folder that only the user can access, as the XDG base directory specification says, because its content is
+/// run. An error names the first folder on the way that cannot be made.
 Status make_folder(const std::string& path) {
     for (size_t end = path.find('/', 1); end != path.npos; end = path.find('/', end + 1))
         NORMJIT_RETURN_IF_ERROR(make_one_folder(path.substr(0, end), 0777));
     return make_one_folder(path, 0700);
 }
 
-/// Lets those who may use a folder use one that was made in it as well, whatever the process's umask is.
+/// Lets everybody who may use a folder also use one that was made in it, whatever the umask of the process is.
 void give_rights_of(const Descriptor& folder, const std::string& below) {
     struct stat facts{};
     if (fstat(folder.get(), &facts) == 0)
-        std::ignore = fchmodat(folder.get(), below.c_str(), facts.st_mode & 07777, 0);  // the folder serves us as it is
+        std::ignore = fchmodat(folder.get(), below.c_str(), facts.st_mode & 07777, 0);  // if that fails, the folder
+                                                                                        // still serves this process
 }
 
 std::string absolute(const std::string& path) {
@@ -104,7 +105,7 @@ std::string id_of(std::string_view key) { return text::checksum(key); }
 
 Folder::Folder(const std::string& path, bool trust_others) : path_(absolute(path)), trust_others_(trust_others) {}
 
-/// Opens a folder; a closed descriptor if there is none.
+/// Opens a folder. Returns a closed descriptor if there is none.
 Expected<Descriptor> Folder::open(int at, const std::string& name, const std::string& path) const {
     const bool is_below = at != AT_FDCWD;
     Descriptor folder(openat(at, name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | (is_below ? O_NOFOLLOW : 0)));
@@ -122,7 +123,7 @@ Expected<Descriptor> Folder::open(int at, const std::string& name, const std::st
     return folder;
 }
 
-/// `use` updates the time stamp.
+/// With `use`, updates the time stamp.
 Expected<std::string> Folder::read_bytes(int folder, const std::string& name, bool use) const {
     NORMJIT_TRY(const RegularFile file, open_regular(folder, name, O_NOFOLLOW));
     if (!trust_others_ && !is_ours(file.facts)) return invalid_argument("belongs to another user");
@@ -144,12 +145,12 @@ void Folder::add_files(const Descriptor& folder, const std::string& below, std::
         if (!name.starts_with(start) || !name.ends_with(end) || !is_entry_name(name)) continue;
         struct stat facts{};
         if (fstatat(folder.get(), name.c_str(), &facts, AT_SYMLINK_NOFOLLOW) != 0)
-            continue;  // it has disappeared in the meantime
+            continue;  // the file has disappeared in the meantime
         if (!S_ISDIR(facts.st_mode)) files.push_back({below + name, facts.st_size, nanoseconds(facts.st_mtim)});
     }
 }
 
-/// Entries outside the 256 folders are those of earlier versions.
+/// Entries outside the 256 folders come from earlier versions.
 Expected<std::vector<Folder::File>> Folder::list(std::string_view end) const {
     std::vector<File> files;
     NORMJIT_TRY(const Descriptor all, open(AT_FDCWD, path_, path_));
@@ -203,7 +204,7 @@ Expected<std::optional<Artifact>> Folder::find(std::string_view key, const std::
         const auto is_there = [&] { return faccessat(folder.get(), name.c_str(), F_OK, AT_SYMLINK_NOFOLLOW) == 0; };
         auto artifact = read();
         const bool was_there = !artifact.ok() && is_there();
-        if (was_there) artifact = read();  // another process may have written it since
+        if (was_there) artifact = read();  // another process may have written it in the meantime
         if (artifact.ok()) return std::optional(*std::move(artifact));
         if (was_there && is_there()) damaged(path_of(file), artifact.status());
     }

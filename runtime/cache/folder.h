@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Artifacts as files, which any number of processes use at once without a lock. A file appears under its name complete
-// (OutputFile), never changes, and may disappear at any time. Its time stamp is the time of its last use.
+// Keeps artifacts in files, which any number of processes use at once without a lock. A file is complete when it
+// appears under its name (OutputFile), never changes, and may disappear at any time. Its time stamp is the time of its
+// last use.
 //
-//     <folder>/5f/5f0c...-none.kernel        <id_of(key)>-<maker>, in one of 256 folders by the first two digits
+//     <folder>/5f/5f0c...-none.kernel        <id_of(key)>-<maker>, in one of 256 folders named by the first two digits
 //
 // The content is run as code. The folder, its subfolders and the files must therefore belong to this process's
 // effective user or to root, and nobody else may write to the folders. Otherwise every function fails with
-// `unavailable`, unless others are trusted. Links below the folder are not followed. The folder may have other content:
-// files without such a name are neither listed nor removed.
+// `unavailable`, unless others are trusted. Links below the folder are not followed. The folder may contain other
+// files: without such a name they are neither listed nor removed.
 #pragma once
 
 #include "system/file_io.h"
@@ -24,23 +25,23 @@
 
 namespace normjit::cache {
 
-/// Returns the name under which artifacts of this code_key() are found, 32 letters and digits.
+/// Returns the name under which artifacts with this code_key() are found: 32 letters and digits.
 std::string id_of(std::string_view key);
 
-/// The largest entry; a longer file is not read.
+/// The size of the largest entry. A longer file is not read.
 inline constexpr int64_t most_entry_bytes = int64_t{256} << 20;
 
 class Folder {
   public:
     struct File {
-        std::string name;  ///< below the folder
+        std::string name;  ///< the path below the folder
         int64_t bytes = 0;
         int64_t used = 0;  ///< nanoseconds since 1970
     };
     struct Cleaned {
         int64_t files = 0;
         int64_t bytes = 0;
-        Status refused = {};  ///< why the first of the others remains
+        Status refused = {};  ///< why the first of the remaining entries could not be removed
     };
 
     /// A relative path refers to the current directory at the time of this call.
@@ -49,24 +50,25 @@ class Folder {
     const std::string& path() const { return path_; }
     std::string path_of(const File& file) const { return path_ + "/" + file.name; }
 
-    /// Finds the artifact with this key, by the given maker or, without one, by any maker, the last used first. With a
-    /// maker the cost does not depend on the number of files. A file that is not such an entry is skipped and reported
-    /// to `damaged` with the reason.
+    /// Finds the artifact with this key: made by the given maker or, if there is none, by any maker; the last used
+    /// comes first. With a maker, the cost does not depend on the number of files. A file that is no such entry is
+    /// skipped, and reported to `damaged` with the reason.
     using Damaged = std::function<void(const std::string& path, const Status& reason)>;
     Expected<std::optional<Artifact>> find(std::string_view key, const std::optional<std::string>& maker,
                                            const Damaged& damaged) const;
 
-    /// Writes an artifact, replacing one with the same key and maker. Creates the folder if needed, for this user alone;
-    /// if others are trusted, subfolders have the rights of the folder.
+    /// Writes an artifact, replacing one with the same key and maker. Creates the folder if needed, for this user only.
+    /// If others are trusted, subfolders get the rights of the folder.
     Expected<File> keep(const Artifact& artifact) const;
 
     /// Returns all entries, the last used first; none if there is no folder.
     Expected<std::vector<File>> files() const;
     Expected<Artifact> read(const File& file) const;
-    /// False once another process has removed the file.
+    /// False if another process has removed the file meanwhile.
     bool has(const File& file) const;
     Status remove(const File& file) const;
-    /// Counts the file if it was removed, and keeps the reason if it could not be; neither if another process removed it.
+    /// Counts the file if it was removed, and keeps the reason if it could not be. Does neither if another process
+    /// removed it.
     void remove(const File& file, Cleaned& cleaned) const;
 
     /// Removes the least recently used entries until the rest takes at most `bytes`, but never the one named `kept`.
@@ -76,7 +78,7 @@ class Folder {
   private:
     Expected<Descriptor> open(int at, const std::string& name, const std::string& path) const;
     Expected<std::string> read_bytes(int folder, const std::string& name, bool use) const;
-    /// Adds a folder's files whose names have this start and end; `below` is put before their names.
+    /// Adds the files of a folder whose names have this start and end. Puts `below` before their names.
     void add_files(const Descriptor& folder, const std::string& below, std::string_view start, std::string_view end,
                    std::vector<File>& files) const;
     Expected<std::vector<File>> list(std::string_view end) const;

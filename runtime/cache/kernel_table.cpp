@@ -19,7 +19,7 @@ LoadedKernel KernelTable::find(const Request& request) const {
     return node.kernel;
 }
 
-/// `dropped` is declared before the lock, so that it is destroyed after the lock is released.
+/// `dropped` is declared before the lock, so that it is destroyed after the lock has been released.
 void KernelTable::add(const Request& request, const LoadedKernel& kernel) {
     std::vector<LoadedKernel> dropped;
     const std::lock_guard lock(lookup_mutex);
@@ -36,7 +36,7 @@ void KernelTable::replace(const Request& request, const LoadedKernel& kernel) {
     make_room(dropped);
 }
 
-/// If memory runs out on the way, the kernel is in the table without this request, and goes as others do.
+/// If memory runs out on the way, the kernel is in the table without this request, and is dropped like any other.
 void KernelTable::insert(const Request& request, const LoadedKernel& kernel) {
     Node& node = nodes_[kernel.get()];
     node.used = ++tick_;

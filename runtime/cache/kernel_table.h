@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels that an engine has ready, by the request that they answer. If there are too many, kernels that are held
-// only by the table are dropped, the least recently used first. Thread safe.
+// The kernels that an engine has ready, by the requests that they answer. If there are too many, kernels that only the
+// table holds are dropped, the least recently used first. Thread safe.
 #pragma once
 
 #include "cache/request.h"
@@ -22,15 +22,15 @@ class KernelTable {
   public:
     struct Limits {
         int64_t kernels = INT64_MAX;
-        int64_t bytes = INT64_MAX;  ///< bytes of their code: in the artifact, and as it is loaded
+        int64_t bytes = INT64_MAX;  ///< bytes of their code, both in the artifact and as it is loaded
     };
 
     explicit KernelTable(const Limits& limits) : limits_(limits) {}
 
-    /// Returns null if there is none.
+    /// Returns null if there is no kernel for the request.
     LoadedKernel find(const Request& request) const;
 
-    /// Makes find() return this kernel, unless the request has one already. A kernel may have several requests.
+    /// Makes find() return this kernel, unless the request already has one. A kernel may answer several requests.
     void add(const Request& request, const LoadedKernel& kernel);
     /// Does the same, but replaces an existing one.
     void replace(const Request& request, const LoadedKernel& kernel);
@@ -43,7 +43,7 @@ class KernelTable {
         LoadedKernel kernel;
         int64_t bytes = 0;
         std::vector<Request> requests;
-        std::atomic<uint64_t> used;  ///< the tick_ of its last use
+        std::atomic<uint64_t> used;  ///< the tick_ at its last use
     };
 
     void insert(const Request& request, const LoadedKernel& kernel);

@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::string_view head = "normjit-pack 2\n";
 constexpr std::string_view index_word = "index ";
-constexpr int64_t most_index_bytes = int64_t{64} << 20;  // a million entries
+constexpr int64_t most_index_bytes = int64_t{64} << 20;  // enough for a million entries
 constexpr size_t digits = 16, id_digits = 32;
 constexpr size_t footer_bytes = index_word.size() + digits + 1 + digits + 1 + id_digits + 1;
 
@@ -58,7 +58,7 @@ Status Pack::read_index() {
     NORMJIT_TRY(const std::string index, read_bytes({*offset, end - *offset}));
     for (std::string_view line : text::split(index, '\n')) {
         const auto words = text::split(line, ' ');
-        if (words.size() != 3) continue;  // the index counts its lines, so this is found below
+        if (words.size() != 3) continue;  // the index counts its lines, so the loss is noticed below
         const auto at = text::parse_int(words[1], 0, *offset);
         const auto bytes = at ? text::parse_int(words[2], 0, std::min(*offset - *at, most_entry_bytes)) : at;
         if (at && bytes) index_[std::string(words[0])] = {*at, *bytes};
@@ -94,7 +94,7 @@ bool Pack::is_of_this_build() const {
             return true;
         const auto bytes = read_bytes(place);
         const bool is_older = bytes.ok() && bytes->starts_with(any) && !bytes->starts_with(ours);
-        is_foreign |= artifact.ok() || is_older;  // a damaged one may be anyone's
+        is_foreign |= artifact.ok() || is_older;  // a damaged artifact may come from any build
         if (++tried == most) break;
     }
     return !is_foreign;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Many artifacts in one file, for products to ship. It is written once and then only read.
+// Many artifacts in one file, which products can ship. It is written once and then only read.
 //
 //     normjit-pack 2
 //     <artifacts, one after the other>
 //     <id> <offset> <bytes>                     a line for each entry, in the order of the ids
-//     index <offset> <entries> <checksum>       of the lines before it; numbers of 16 digits
+//     index <offset> <entries> <checksum>       checksum of the lines before it; numbers have 16 digits
 #pragma once
 
 #include "system/file_io.h"
@@ -29,13 +29,14 @@ class Pack {
     const std::string& path() const { return path_; }
     size_t size() const { return index_.size(); }
 
-    /// Finds the artifact with this key, by any maker; nothing if there is none. A damaged one is an error.
+    /// Finds the artifact with this key, made by any maker; nothing if there is none. A damaged artifact is an error.
     Expected<std::optional<Artifact>> find(std::string_view key) const;
 
-    /// False if a build of other sources made its kernels, which find() never returns then. Reads a few of them.
+    /// False if a build from other sources made its kernels, in which case find() never returns any. Reads a few of
+    /// them.
     bool is_of_this_build() const;
 
-    /// Calls function(id, bytes, artifact) for each entry; for a damaged one the artifact is the error.
+    /// Calls function(id, bytes, artifact) for each entry. For a damaged entry, `artifact` is the error.
     template <class Function>
     void for_each(const Function& function) const {
         for (const auto& [id, place] : index_) function(id, place.bytes, read(id, place));

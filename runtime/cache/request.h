@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A request for a kernel: the key of an engine's kernel table.
+// A request for a kernel, which is the key of an engine's kernel table.
 #pragma once
 
 #include "normjit/schedule.h"
@@ -13,18 +13,18 @@
 
 namespace normjit::cache {
 
-/// Without a schedule, the engine chooses one, for about as many rows and slices as are expected.
+/// Without a schedule, the engine chooses one for about as many rows and slices as are expected.
 struct Request {
     static constexpr int64_t unknown = 0, any = -1;
     Spec spec;
     std::optional<Schedule> schedule;
-    Batch expected = {unknown, unknown};  ///< where the spec leaves them open; any: whatever others expected
+    Batch expected = {unknown, unknown};  ///< where the spec leaves them open; any: whatever earlier requests expected
     bool expects_some() const { return expected.rows > 0 || expected.slices > 0; }
     bool operator==(const Request&) const = default;
 };
 
-/// Hashes the members in which the specs of one process differ most. hash(Spec) goes through text and would take longer
-/// than the lookup. Schedules are hashed as text, because requests with one are rare.
+/// Hashes the members in which the specs of one process differ most. hash(Spec) goes through text, which would take
+/// longer than the lookup. Schedules are hashed as text, because requests with a schedule are rare.
 struct RequestHash {
     size_t operator()(const Request& request) const {
         constexpr uint64_t golden_ratio = 0x9e3779b97f4a7c15;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// If several threads want the same kernel at the same time, the first makes it, and the others wait for its answer.
+// If several threads want the same kernel at the same time, the first one makes it, and the others wait for the result.
 #pragma once
 
 #include "cache/kernel_table.h"
@@ -18,8 +18,8 @@ class SingleFlight {
   public:
     using Make = std::function<Expected<LoadedKernel>(const Request&)>;
 
-    /// Returns the result of `make` for the request; threads that arrive while another one makes it get the same
-    /// result. An exception of `make` reaches all of them. Nothing is remembered: the next thread makes it again.
+    /// Returns the result of `make` for the request. Threads that arrive while another one is making it get the same
+    /// result, or the same exception. Nothing is remembered: the next thread makes it again.
     Expected<LoadedKernel> run(const Request& request, const Make& make);
 
   private:
@@ -30,7 +30,8 @@ class SingleFlight {
         std::shared_future<Result> result;
     };
 
-    /// Removes a flight, once or again. Takes no memory: an exception that says there is none must reach all who wait.
+    /// Removes a flight. May be called again for the same flight. Takes no memory: an exception that says there is none
+    /// must reach all threads that wait.
     void land(const Flight* flight);
 
     std::mutex mutex_;

@@ -31,12 +31,12 @@ Store::Store(const CacheOptions& options, const Target& target, const Log& log)
 
 void Store::warn(const std::string& message) const { log_(LogLevel::warning, ("cache: " + message).c_str()); }
 
-/// Warns once, not for each kernel.
+/// Warns once, rather than for each kernel.
 void Store::warn_once(const Status& status) {
     if (folder_works_.exchange(false)) warn(fmt::format("{}; kernels are kept in memory only", status.message()));
 }
 
-/// Called when no pack has a kernel: says once which packs never will.
+/// Called when no pack has a kernel. Says once which packs never will.
 void Store::warn_of_packs() {
     if (packs_.empty() || packs_are_checked_.exchange(true)) return;
     for (const Pack& pack : packs_) {
@@ -46,8 +46,8 @@ void Store::warn_of_packs() {
     }
 }
 
-/// Code by Xbyak is made almost as fast as it is read, and writing takes milliseconds: it is not kept in the folder
-/// (NOTES N-504). Packs are searched nevertheless, because somebody chose to ship them.
+/// Code from Xbyak is made almost as fast as it is read, and writing it takes milliseconds, so it is not kept in the
+/// folder (NOTES N-504). Packs are searched nevertheless, because somebody chose to ship them.
 bool Store::is_used() const { return !packs_.empty() || (folder_ && is_wanted_); }
 
 std::optional<std::string> Store::known_maker() const {
@@ -89,8 +89,8 @@ void Store::keep(const Artifact& artifact) {
     clean_now_and_then(*kept);
 }
 
-/// Searching a folder takes long, so it is done only after many bytes were kept, and at random, so that it happens
-/// sometimes even if each process keeps a single kernel.
+/// Searching a folder takes long. It is therefore done only after many bytes were kept, and also at random, so that it
+/// sometimes happens even if each process keeps a single kernel.
 void Store::clean_now_and_then(const Folder::File& kept) {
     constexpr int64_t share = 64;
     {

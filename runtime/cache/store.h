@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compiled kernels that outlive a process: in packs, then in the user's folder. Anything wrong with them is a miss and
-// a line in the log. Thread safe.
+// Compiled kernels that outlive a process: in packs, and then in the user's folder. If anything is wrong with an entry,
+// it counts as missing, and the log says so. Thread safe.
 //
-// An entry must match the whole key, which is known without a compiler. NVRTC's version also matters for its code, but
+// An entry must match the whole key, which is known without a compiler. The version of NVRTC also affects its code, but
 // opening NVRTC takes time and may be impossible. Until this process has to compile something, it therefore accepts the
-// last used entry of any version; from then on, only entries of the present version. The entries of packs, which
-// somebody chose to ship, are always accepted.
+// last used entry of any version; from then on, it accepts only entries of the present version. Entries of packs are
+// always accepted, because somebody chose to ship them.
 #pragma once
 
 #include "cache/folder.h"
@@ -26,17 +26,17 @@ namespace normjit::cache {
 
 class Store {
   public:
-    /// A store for kernels of one target. Options that are not set count as unwanted: see fill_in().
+    /// Makes a store for kernels of one target. An option that is not set counts as unwanted: see fill_in().
     Store(const CacheOptions& options, const Target& target, const Log& log);
 
-    /// True if looking for kernels may be faster than compiling them.
+    /// True if searching for kernels may be faster than compiling them.
     bool is_used() const;
 
-    /// faster_than_compiling: in packs, and in the folder if it keeps kernels of this target. everywhere: also in a
+    /// `faster_than_compiling`: in packs, and in the folder if it keeps kernels of this target. `everywhere`: also in a
     /// folder that somebody else filled.
     enum class Where { faster_than_compiling, everywhere };
     std::optional<Artifact> find(const std::string& key, Where where);
-    /// Does nothing if kernels of this target are unwanted.
+    /// Does nothing if kernels of this target are not to be kept.
     void keep(const Artifact& artifact);
 
   private:
@@ -59,7 +59,7 @@ class Store {
     int64_t bytes_since_cleaning_ = 0;
 };
 
-/// Fills in the options that are not set from the environment.
+/// Takes the options that are not set from the environment.
 Expected<CacheOptions> fill_in(CacheOptions options);
 
 }  // namespace normjit::cache

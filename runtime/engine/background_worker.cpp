@@ -22,14 +22,15 @@ struct BackgroundWorker::State {
     std::condition_variable wake;
     std::deque<Job> jobs;
     bool stopped = false;
-    std::optional<pthread_t> thread;  ///< set once there has been a job
+    std::optional<pthread_t> thread;  ///< set when there is a first job
 };
 
 BackgroundWorker::BackgroundWorker() : state_(std::make_unique<State>()) {}
 
 bool BackgroundWorker::is_of_parent() const { return state_->process != getpid(); }
 
-/// Abandons the parent's state untouched: a thread that the child lacks may hold its mutex or wait for its condition.
+/// Abandons the parent's state without touching it: a thread that the child lacks may hold its mutex or wait for its
+/// condition.
 bool BackgroundWorker::lost_jobs() {
     if (!is_of_parent()) return false;
     auto fresh = std::make_unique<State>();

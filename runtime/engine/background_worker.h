@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One thread for jobs that nobody waits for. It starts with the first job. After a fork() it starts again in the child,
-// which drops its copy of the parent's jobs.
+// One thread for jobs that nobody waits for. It starts with the first job. After a fork(), it starts again in the
+// child, which drops its copy of the parent's jobs.
 #pragma once
 
 #include <functional>
@@ -13,12 +13,13 @@ class BackgroundWorker {
     using Job = std::function<void()>;
 
     BackgroundWorker();
-    /// Waits for the running job; drops the jobs that have not begun.
+    /// Waits for the running job, and drops the jobs that have not begun.
     ~BackgroundWorker();
     BackgroundWorker(const BackgroundWorker&) = delete;
     BackgroundWorker& operator=(const BackgroundWorker&) = delete;
 
-    /// Adds a job. Jobs run in this order, one at a time, and must not throw. False if the system gives no thread.
+    /// Adds a job. Jobs run one at a time, in this order, and must not throw. Returns false if the system provides no
+    /// thread.
     bool add(Job job);
 
     /// True if a fork() has lost jobs since the last call. Must not run at the same time as add().

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// From a spec to a kernel. The steps are: memory (prepare, obtain); else the schedule (choose_and_obtain) and its key;
-// packs and disk (load_or_compile); else compile and load.
+// Leads from a spec to a kernel. The steps are: look in memory (prepare, obtain); choose the schedule
+// (choose_and_obtain) and its key; look in packs and on disk (load_or_compile); compile and load.
 #include "engine/engine_impl.h"
 #include "kernel/kernel_impl.h"
 #include "support/default_settings.h"
@@ -47,10 +47,11 @@ Engine::Impl::Loaded Engine::Impl::load(const Artifact& artifact) const {
 
 namespace {
 
-/// Returns the nearest of 1, 2, 3, 4, 6, 8, 12, 16 and so on, so that similar numbers have one kernel. Two of them are
-/// divided by their geometric mean. All arithmetic is on integers: a caller may trap inexact results.
+/// Returns the nearest of 1, 2, 3, 4, 6, 8, 12, 16 and so on, so that similar numbers share one kernel. The border
+/// between two of them is their geometric mean. All arithmetic is on integers, because a caller may trap inexact
+/// results.
 int64_t rounded(int64_t count) {
-    constexpr int digits = 30;  // the squares of the leading ones fit 64 bits
+    constexpr int digits = 30;  // the squares of the leading digits fit 64 bits
     if (count < 0 || count > INT64_MAX / 2) return Request::unknown;
     if (count < 4) return count;
     const uint64_t all = static_cast<uint64_t>(count), floor = std::bit_floor(all);
@@ -67,7 +68,7 @@ Request request_of(const Spec& spec, const PrepareOptions& options) {
     return request;
 }
 
-/// Returns the spec with the expected rows and slices, as far as it could have them.
+/// Returns the spec with the expected rows and slices, if such a spec is valid.
 Spec expected_spec(const Request& request) {
     Spec spec = request.spec;
     const auto& [rows, slices] = request.expected;
@@ -83,8 +84,8 @@ Request for_any_rows(const Spec& spec) { return {spec, {}, {Request::any, Reques
 Expected<Kernel> Engine::Impl::prepare(const Request& request, const PrepareOptions& options) {
     if (const LoadedKernel ready = kernels_.find(request)) return Kernel(ready, allocator_);
     const ApiScope scope;
-    const DefaultSettings settings;  // a host may have unmasked floating-point exceptions, even the one for inexact
-                                     // results; threads of the engine inherit that
+    const DefaultSettings settings;  // a host may have unmasked floating-point exceptions, even for inexact results,
+                                     // and threads of the engine inherit that
     NORMJIT_RETURN_IF_ERROR(validate(request.spec));
     if (!request.schedule) advisor_.note(request.spec, expected_spec(request));
     if (options.on_miss == OnMiss::error) {
@@ -99,7 +100,7 @@ Expected<Kernel> Engine::Impl::prepare(const Request& request, const PrepareOpti
     return Kernel(kernel, allocator_);
 }
 
-/// Returns the kernel from memory, or lets one thread make it while others that want the same wait.
+/// Returns the kernel from memory, or lets one thread make it while others that want the same kernel wait.
 Engine::Impl::Loaded Engine::Impl::obtain(const Request& request) {
     return flights_.run(request, [this](const Request& each) -> Loaded {
         if (LoadedKernel ready = kernels_.find(each)) return ready;
@@ -116,7 +117,8 @@ void Engine::Impl::add(const Request& request, const LoadedKernel& kernel) {
     if (!request.schedule) kernels_.add(for_any_rows(request.spec), kernel);
 }
 
-/// Returns the request for a kernel that takes any rows which the spec leaves open, with the schedule for expected ones.
+/// Returns the request for a kernel that leaves open what the spec leaves open, with the schedule for the expected
+/// rows.
 Request Engine::Impl::opened(const Spec& spec, const Spec& expected, const Schedule& schedule) const {
     return {spec, for_open_rows(schedule, expected, spec, device_->target())};
 }
@@ -136,7 +138,7 @@ Engine::Impl::Loaded Engine::Impl::choose_and_obtain(const Request& request) {
     return kernel;
 }
 
-/// Returns the kernel from memory, packs or disk, as obtain() does, but compiles and tunes nothing.
+/// Returns the kernel from memory, packs or disk, like obtain(), but compiles and tunes nothing.
 Engine::Impl::Loaded Engine::Impl::obtain_kept(const Request& request) {
     return flights_of_kept_.run(request, [this](const Request& each) -> Loaded {
         if (LoadedKernel ready = kernels_.find(each)) return ready;
@@ -159,7 +161,7 @@ Engine::Impl::Loaded Engine::Impl::load_kept(const Spec& spec, const Schedule& s
                                    to_text(target), to_text(schedule)));
 }
 
-/// Returns the kernel from packs or disk, else compiles it and keeps it there.
+/// Returns the kernel from packs or disk. If it is not there, compiles it and keeps it.
 Engine::Impl::Loaded Engine::Impl::load_or_compile(const Spec& spec, const Schedule& schedule) {
     using Where = cache::Store::Where;
     if (!store_.is_used()) return compile_and_load(spec, schedule);
@@ -183,7 +185,8 @@ Engine::Impl::Loaded Engine::Impl::compile_and_load(const Spec& spec, const Sche
     return load(artifact);
 }
 
-/// Returns the fastest schedule found within the engine's time for tuning, or `start` if nothing could be measured.
+/// Returns the fastest schedule that was found in the engine's time for tuning, or `start` if nothing could be
+/// measured.
 Schedule Engine::Impl::tune(const Spec& spec, const Schedule& start) const {
     const nvtx::Range range("tune", spec);
     const auto make = [&](const Schedule& schedule) -> Expected<Kernel> {
@@ -265,7 +268,7 @@ Status Engine::Impl::obtain_in_background(const Request& request) {
     return failed("prepare: the system gives no thread to work in the background");
 }
 
-/// Never throws and never leaves a request pending: the message for lack of memory needs no memory.
+/// Never throws, and never leaves a request pending: the message for lack of memory needs no memory.
 void Engine::Impl::finish_in_background(std::list<InBackground>::iterator entry) {
     const ApiScope scope;
     Status status;

@@ -31,10 +31,10 @@ class Engine::Impl {
     const Allocator& allocator() const { return allocator_; }
     const tuning::Advisor& advisor() const { return advisor_; }
 
-    /// Compiles as Engine::compile() does, but even while a stream is capturing.
+    /// Does what Engine::compile() does, but even while a stream is capturing.
     Expected<Artifact> compile(const Spec& spec, const Schedule& schedule) const;
 
-    /// Loads as Engine::load() does, but even while a stream is capturing.
+    /// Does what Engine::load() does, but even while a stream is capturing.
     Expected<cache::LoadedKernel> load(const Artifact& artifact) const;
 
     /// Implements Engine::prepare().
@@ -57,7 +57,7 @@ class Engine::Impl {
     void tune_in_background(const cache::Request& request, const Schedule& start);
     void remember_choice(const Spec& spec, const Schedule& schedule);
 
-    /// Holds `pending` while the kernel is being made; if that failed, the error, until it is reported.
+    /// Holds `pending` while the kernel is being made. If that fails, holds the error until it is reported.
     struct InBackground {
         cache::Request request;
         Status status;
@@ -76,12 +76,12 @@ class Engine::Impl {
     cache::KernelTable kernels_;
     cache::SingleFlight flights_, flights_of_kept_;
 
-    std::unordered_map<uint64_t, uint64_t> choices_;  ///< hash of a spec -> hash of its schedule
+    std::unordered_map<uint64_t, uint64_t> choices_;  ///< from the hash of a spec to the hash of its schedule
     mutable std::mutex choices_mutex_;
 
     std::list<InBackground> background_;
     std::mutex background_mutex_;
-    BackgroundWorker worker_;  ///< the last member: it must stop before the others are destroyed
+    BackgroundWorker worker_;  ///< must be the last member, because it must stop before the others are destroyed
 };
 
 /// Makes an engine on this device, ignoring options.device and the environment. For tests without hardware.

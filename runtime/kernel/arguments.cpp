@@ -27,12 +27,13 @@ struct Steps {
     int64_t stride = 0;
 };
 
-/// Memory that a launch touches: rows of `width` bytes in two nested loops, the smaller stride first.
+/// Memory that a launch touches: rows of `width` bytes in two nested loops, of which the inner one has the smaller
+/// stride.
 struct Region {
     std::string_view name;
     const Operand* operand;  ///< null if this is the workspace
     uintptr_t begin;
-    int64_t bytes;  ///< distance from the first byte that is touched to the end of the last; 0: none
+    int64_t bytes;  ///< the distance from the first byte touched to the end of the last; 0: none is touched
     int64_t width;
     Steps inner, outer;
     bool written;
@@ -43,8 +44,8 @@ struct Region {
     }
 };
 
-/// True if blocks of a_bytes and b_bytes, `stride` bytes apart in both regions, do not overlap. b's blocks start
-/// `offset` bytes after a's, modulo the stride.
+/// True if blocks of a_bytes and b_bytes, `step` bytes apart in both regions, do not overlap. The blocks of b start
+/// `offset` bytes after those of a, modulo `step`.
 bool are_side_by_side(const Region& a, int64_t a_bytes, const Region& b, int64_t b_bytes, int64_t step) {
     if (step < a_bytes || step < b_bytes) return false;
     const auto stride = static_cast<uintptr_t>(step);
@@ -101,7 +102,7 @@ class Checker {
         return arguments_.rows > 0 && arguments_.slices > 0;
     }
 
-    /// Checks that a size is the one that the kernel was compiled for.
+    /// Checks that a size is the one for which the kernel was compiled.
     static Status check_count(std::string_view key, int64_t given, const std::optional<int64_t>& compiled) {
         if (given < 0) return error(key, "{}; must be at least 0", given);
         if (!compiled || given == *compiled) return {};
@@ -112,8 +113,9 @@ class Checker {
         const Batch batch = arguments_.batch();
         NORMJIT_RETURN_IF_ERROR(check_count("rows", batch.rows, spec_.rows));
         NORMJIT_RETURN_IF_ERROR(check_count("slices", batch.slices, spec_.slices));
-        if (spec_.batch()) return {};           // the spec's validation has checked the bytes
-        constexpr int64_t countable = 1 << 24;  // with fewer rows, and any cols, all matrices are less than 2^62 bytes
+        if (spec_.batch()) return {};           // validate() has checked the bytes
+        constexpr int64_t countable = 1 << 24;  // with fewer rows and any number of columns, all matrices have less
+                                                // than 2^62 bytes
         if (batch.all_rows() < countable && batch.slices < countable) return {};
         if (bytes_moved(spec_, batch) == INT64_MAX) {
             const std::string slices = batch.slices == 1 ? "" : fmt::format(" in each of {} slices", batch.slices);
@@ -123,7 +125,7 @@ class Checker {
         return {};
     }
 
-    /// Writes each member in place: a copy of a struct would have to wait for the writes of its members.
+    /// Writes each member in place, because copying a struct would wait for the writes of its members.
     void put(const Operand& operand, const Argument& given, LaunchOperand& placed) const {
         placed.data = static_cast<char*>(const_cast<void*>(given.data));
         if (operand.is_matrix()) {
@@ -146,7 +148,8 @@ class Checker {
             return error(tensor, "dtype is {}; the kernel was compiled for {}", name(given.dtype), name(operand.dtype));
         }
         const int64_t cols = operand.axes.columns(spec_.cols);
-        const bool is_one = !operand.axes.row && cols <= 1;  // a scalar, or its gradient, which is one run of columns
+        const bool is_one = !operand.axes.row && cols <= 1;  // a scalar, or the gradient of one, which is a single run
+                                                             // of columns
         if (given.cols != cols && !(is_one && (given.cols == 0 || given.cols == 1))) {
             return error(tensor, "cols is {}; must be {}{}", given.cols, cols,
                          cols == 0 ? ", since the tensor has no columns" : "");
@@ -157,14 +160,15 @@ class Checker {
             return error(tensor, "row_stride is {}; only matrices have one, leave it contiguous", given.row_stride);
         if (given.slice_stride == Argument::contiguous) return {};
         if (given.slice_stride < 0) return error(tensor, "slice_stride is {}; must be at least 0", given.slice_stride);
-        const bool has_row_per_slice = operand.axes.slice || !spec_.has_slices();  // one slice is never stepped over
+        const bool has_row_per_slice = operand.axes.slice || !spec_.has_slices();  // if there is one slice, nothing
+                                                                                   // steps over it
         if (operand.axes.column && has_row_per_slice) return {};
         return error(tensor, "slice_stride is {}; the tensor has no row per slice, leave it contiguous",
                      given.slice_stride);
     }
 
-    /// Checks that the tensor's bytes exist, as far as this can be known: its pointer fits the element, its end fits
-    /// the address space. Remembers them for the check of overlaps.
+    /// Checks, as far as possible, that the tensor's bytes exist: its pointer must be aligned to the element, and its
+    /// end must lie in the address space. Remembers the bytes for the check of overlaps.
     Status check_memory(const Operand& operand, const Argument& given, const LaunchOperand& placed) {
         if (!has_elements(operand)) return {};
         const std::string_view tensor = operand.name;
@@ -175,7 +179,7 @@ class Checker {
         }
         const int64_t contiguous = operand.axes.row ? arguments_.batch().all_rows() : 1;
         const int64_t elements = operand.axes.column ? operand.axes.width(spec_.cols) : contiguous;
-        // Built in place: copying a region right after its members are stored would take a tenth of a launch's checks.
+        // Built in place: to copy a region right after its members are stored would take a tenth of a launch's checks.
         Region& region = regions_[used_++];
         region.name = tensor;
         region.operand = &operand;
@@ -196,7 +200,7 @@ class Checker {
         return error(tensor, "slice_stride is {}; the slices of an output may not overlap", placed.slice_stride);
     }
 
-    /// Computes the region's loops and its bytes in all; false if these do not fit 64 bits.
+    /// Computes the loops of the region and the number of its bytes; false if these do not fit 64 bits.
     bool find_steps(const Operand& operand, const Argument& given, const LaunchOperand& placed, Region& region) const {
         const auto steps = [&](int64_t count, int64_t elements, Steps& to) {
             if (count <= 1) return true;
@@ -272,7 +276,7 @@ class Checker {
         return {};
     }
 
-    /// True if an output is the same memory as an input matrix, which is allowed: each element is read before it is
+    /// True if an output is the memory of an input matrix, which is allowed because each element is read before it is
     /// written.
     bool is_in_place(const Region& a, const Region& b) const {
         const Region &input = a.written ? b : a, &output = a.written ? a : b;
@@ -291,7 +295,7 @@ class Checker {
     const OperandPlaces& places_;
     const Arguments& arguments_;
     LaunchArguments& placed_;
-    std::array<Region, max_operands + 1> regions_;  ///< one per operand, and the workspace
+    std::array<Region, max_operands + 1> regions_;  ///< one for each operand, and one for the workspace
     size_t used_ = 0;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks everything that a caller of launch() can get wrong.
+// Checks everything that a caller of launch() can do wrong.
 #pragma once
 
 #include "normjit/artifact.h"
@@ -24,8 +24,8 @@ inline int64_t slice_stride(const Argument& argument, int64_t rows) {
     return static_cast<int64_t>(static_cast<uint64_t>(rows) * static_cast<uint64_t>(row_stride(argument)));
 }
 
-/// An operand of a launch. Strides are in elements, and 0 if the tensor has no rows, or no rows per slice. A stride
-/// that leads to no other row or slice may be any number.
+/// An operand of a launch. Strides are in elements; they are 0 if the tensor has no rows, or no rows per slice. If
+/// there is no other row or slice to reach, the stride may be any number.
 struct LaunchOperand {
     char* data;
     int64_t row_stride;
@@ -34,7 +34,7 @@ struct LaunchOperand {
     int64_t elements_before(int64_t slice, int64_t row) const { return slice * slice_stride + row * row_stride; }
 };
 
-/// Arguments that have been checked, by place in the OperandList.
+/// Arguments that have been checked, indexed by place in the OperandList.
 struct LaunchArguments {
     int64_t rows;
     int64_t slices;
@@ -46,13 +46,13 @@ struct LaunchArguments {
     Batch batch() const { return {rows, slices}; }
 };
 
-/// True if the rows of different slices lie closer together than those of one slice, as the heads of a token do.
+/// True if the rows of different slices lie closer together than the rows of one slice, like the heads of a token.
 bool slices_lie_closer(const OperandList& operands, const LaunchArguments& arguments);
 
-/// Returns the same problem with the rows of each slice as slices. Row tensors then have a stride.
+/// Returns the same problem with rows and slices exchanged. Tensors [M] then have a stride.
 LaunchArguments with_slices_as_rows(const LaunchArguments& arguments);
 
-/// Maps the tensors that a caller gives to the places in which the code finds them. A tensor has one place, or one for
+/// Maps the tensors that a caller gives to the places where the code finds them. A tensor has one place, or one for
 /// each half of its rows (kernel_spec.h).
 class OperandPlaces {
   public:
@@ -64,7 +64,7 @@ class OperandPlaces {
 
     struct SecondHalf {
         size_t place, first_place;
-        int64_t bytes;  ///< from the start of the row
+        int64_t bytes;  ///< counted from the start of the row
     };
     std::vector<SecondHalf> second_halves;
 
@@ -72,8 +72,8 @@ class OperandPlaces {
 };
 
 /// Checks that the artifact's code may run on the arguments, and puts them in their places. An error is an
-/// invalid_argument that names the argument and says what is allowed. Tensors that are not the artifact's are ignored.
-/// Allocates only for an error. Afterwards every offset in bytes fits 64 bits.
+/// invalid_argument that names the argument and says what is allowed. Tensors that the artifact does not have are
+/// ignored. Allocates only for an error. Afterwards every offset in bytes fits 64 bits.
 Status place_arguments(const Artifact& artifact, const OperandPlaces& places, const Arguments& arguments,
                        LaunchArguments& placed);
 

@@ -34,7 +34,7 @@ Status check_entry(const Artifact& artifact, std::string_view name, bool needed)
         fmt::format("load: entry point {} at {}; the code has {} bytes", name, entry->offset, artifact.code.size()));
 }
 
-/// True if the machine runs code for `needed`: an x86-64 with more instructions runs code for one with fewer.
+/// True if the machine runs code for `needed`: an x86-64 also runs code for an x86-64 with fewer instructions.
 bool runs(Isa machine, Isa needed) {
     constexpr Isa x86[] = {Isa::x86_64, Isa::x86_64_v3, Isa::x86_64_avx512};
     const auto machine_at = std::ranges::find(x86, machine), needed_at = std::ranges::find(x86, needed);
@@ -66,7 +66,7 @@ std::string_view missing_in_cpu(const Target& needed, const Target& machine) {
     return {};
 }
 
-/// Returns what the GPU lacks. Machine code runs on GPUs of the same major version with the same or a higher minor
+/// Returns what the GPU lacks. Machine code runs on GPUs of the same major version and the same or a higher minor
 /// version; PTX runs on all newer GPUs.
 std::string_view missing_in_gpu(const Artifact& artifact, const Target& machine) {
     const Target& needed = artifact.target;

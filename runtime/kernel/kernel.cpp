@@ -10,7 +10,7 @@ namespace normjit {
 
 namespace {
 
-/// A workspace from an allocator, for one launch.
+/// A workspace that an allocator lends to one launch.
 class LentWorkspace {
   public:
     LentWorkspace(const Allocator& allocator, int64_t bytes, void* stream)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A loaded kernel, as devices implement it.
+// A loaded kernel, which each device implements.
 #pragma once
 
 #include "kernel/arguments.h"
@@ -23,7 +23,7 @@ struct Kernel::Impl {
     virtual Status launch(const LaunchArguments& arguments) const = 0;
 
     const Artifact artifact;
-    const Spec spec = kernel_spec(artifact.spec);  ///< as the code sees it
+    const Spec spec = kernel_spec(artifact.spec);  ///< the spec as the code sees it
     const OperandList operands{spec};
     const OperandPlaces places{artifact.spec, spec, operands};
 };

@@ -21,7 +21,7 @@ template <class T, class Number>
 void fill(void* memory, int64_t count, Number number) {
     auto* elements = static_cast<char*>(memory);
     for (int64_t i = 0; i < count; ++i) {
-        // Values differ between rows and columns, because x - mean must not vanish.
+        // Values differ between rows and between columns, because x - mean must not vanish.
         const T value = number((i + i / 61) % period);
         std::memcpy(elements + i * static_cast<int64_t>(sizeof value), &value, sizeof value);
     }
@@ -77,7 +77,7 @@ Status fill_with_numbers(DType type, void* memory, int64_t bytes, const Deadline
 
 Expected<Seconds> time_in_turn(std::span<const Kernel> kernels, int rounds,
                                const std::function<const Arguments&()>& next, const Deadline& deadline) {
-    // The first round warms up and shows how long a launch takes.
+    // The first round warms up, and shows how long a launch takes.
     double shortest = 1;
     for (const Kernel& kernel : kernels) {
         NORMJIT_TRY(const double once, seconds_of(kernel, 1, next));
@@ -89,7 +89,7 @@ Expected<Seconds> time_in_turn(std::span<const Kernel> kernels, int rounds,
         for (size_t i = 0; i < kernels.size(); ++i) {
             if (deadline.is_stopped()) return deadline.error("measure");
             const size_t k = (i + static_cast<size_t>(round)) % kernels.size();
-            // The previous kernel leaves different data in the caches, so the first launch is not counted.
+            // The previous kernel leaves other data in the caches, so the first launch is not counted.
             if (launches > 1) NORMJIT_RETURN_IF_ERROR(kernels[k].launch(next()));
             NORMJIT_TRY(const double each, seconds_of(kernels[k], launches, next));
             seconds[k].push_back(each);

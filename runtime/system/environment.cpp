@@ -136,7 +136,7 @@ constexpr EnvironmentVariable table[] = {
     {"NORMJIT_NVRTC_PATH", "the NVRTC library, or a folder with one, tried before any other", nullptr},
 };
 
-/// Follows the XDG base directory specification: a relative XDG_CACHE_HOME is ignored.
+/// Follows the XDG base directory specification, in which a relative XDG_CACHE_HOME is ignored.
 std::string usual_cache_folder(ReadVariable read) {
     const auto value = [&](const char* name) {
         const char* text = read(name);
@@ -174,8 +174,8 @@ Expected<Environment> read_environment(ReadVariable read) {
     return environment;
 }
 
-/// Uses secure_getenv: variables name libraries to load, code to run and files to write. A program with more rights
-/// than its caller (set-user-id, capabilities) reads none.
+/// Uses secure_getenv, because variables name libraries to load, code to run and files to write. A program with more
+/// rights than its caller (set-user-id, capabilities) therefore reads none.
 const char* read_variable(const char* name) { return secure_getenv(name); }
 
 const Expected<Environment>& environment() {

@@ -25,7 +25,7 @@ struct Environment {
     int64_t most_kernel_bytes = int64_t{256} << 20;  ///< the most bytes of their code
     std::vector<std::string> record_files;           ///< tuning records
     bool shipped_records = true;                     ///< also use the records in the library
-    std::string cuda_driver;                         ///< the library to use instead of libcuda.so.1, if not empty
+    std::string cuda_driver;                         ///< the library to load instead of libcuda.so.1; empty: that one
     std::string capture_file;                        ///< where requested specs are written; empty: nowhere
     IsaCap isa = IsaCap::machine;
     ThreadPolicy thread_policy = ThreadPolicy::automatic;
@@ -36,14 +36,14 @@ struct Environment {
 struct EnvironmentVariable {
     const char* name;
     const char* meaning;
-    /// Reads the value; an error says what is allowed. Null for the variables that the search for NVRTC reads.
+    /// Reads the value; the error says what is allowed. Null for the variables that the search for NVRTC reads.
     Status (*read)(std::string_view value, Environment& environment);
 };
 
 /// Returns the whole table, for `normjit info`.
 std::span<const EnvironmentVariable> environment_variables();
 
-/// Returns the value of a variable; null if it is not set. An empty one counts as not set.
+/// Returns the value of a variable; null if it is not set. An empty variable counts as not set.
 using ReadVariable = const char* (*)(const char* name);
 
 /// Reads a variable of this process; null in a program with more rights than its caller.
@@ -55,7 +55,7 @@ Expected<int64_t> parse_bytes(std::string_view text);
 /// Reads all variables. An error names the variable and its value.
 Expected<Environment> read_environment(ReadVariable read);
 
-/// Returns the environment of this process, read by the first call.
+/// Returns the environment of this process. The first call reads it.
 const Expected<Environment>& environment();
 
 }  // namespace normjit

@@ -30,14 +30,15 @@ std::string folder_of(const std::string& path) {
     return slash == std::string::npos ? "." : path.substr(0, slash + 1);
 }
 
-/// Flushes a folder, without which a rename may not be on the disk yet. If a file system cannot do that, the file is
-/// complete anyway.
+/// Flushes a folder; without this a rename may not be on the disk yet. If a file system cannot flush folders, the file
+/// is complete anyway.
 void flush_folder(int at, const std::string& name) {
     const Descriptor folder(openat(at, folder_of(name).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (folder.is_open()) fsync(folder.get());
 }
 
-/// Returns bits that differ in every process and at every call. Process ids do not: in many containers the id is 1.
+/// Returns bits that differ in every process and at every call. Process ids would not do: in many containers the id is
+/// 1.
 uint64_t random_bits() {
     uint64_t bits = 0;
     if (getrandom(&bits, sizeof bits, GRND_NONBLOCK) == sizeof bits) return bits;
@@ -46,7 +47,7 @@ uint64_t random_bits() {
            static_cast<uint64_t>(getpid()) << 40 ^ ++count;
 }
 
-/// Turns a write beyond the process's file size limit into an error. Without it the process would end.
+/// Turns a write beyond the file size limit of the process into an error. Otherwise such a write would end the process.
 class NoSizeSignal {
   public:
     NoSizeSignal() {
@@ -71,9 +72,9 @@ class NoSizeSignal {
     bool was_pending_ = false, is_blocked_ = false;
 };
 
-/// Returns the target of a path: follows symbolic links, even if the end does not exist yet.
+/// Follows the symbolic links of a path to their target, even if the target does not exist yet.
 std::string end_of_links(const std::string& path) {
-    constexpr int most = 40;  // the limit of Linux
+    constexpr int most = 40;  // the limit in Linux
     std::filesystem::path end = path;
     std::error_code error;
     for (int i = 0; i < most && std::filesystem::is_symlink(end, error); ++i) {

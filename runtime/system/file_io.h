@@ -15,7 +15,7 @@
 
 namespace normjit {
 
-/// Owns a file descriptor and closes it; -1: none.
+/// Owns a file descriptor and closes it; -1 if there is none.
 class Descriptor {
   public:
     explicit Descriptor(int number = -1) : number_(number) {}
@@ -36,11 +36,11 @@ struct RegularFile {
     struct stat facts;
 };
 
-/// Opens a regular file for reading; a pipe does not block it. `name` is looked up in the open folder `folder`, or is
-/// any path with AT_FDCWD; `flags` are added to open's. Errors have no subject: "is no regular file".
+/// Opens a regular file for reading. A pipe does not block this call. `name` is looked up in the open folder `folder`;
+/// with AT_FDCWD it may be any path. `flags` are added to open's. Errors have no subject: "is no regular file".
 Expected<RegularFile> open_regular(int folder, const std::string& name, int flags = 0);
 
-/// Reads the whole of a regular file of at most 64 MiB, such as lines that people write and merge. Errors have no
+/// Reads the whole of a regular file of at most 64 MiB, such as one whose lines people write and merge. Errors have no
 /// subject.
 Expected<std::string> read_regular(const std::string& path);
 
@@ -50,8 +50,8 @@ Expected<std::string> read_at(const Descriptor& file, int64_t offset, int64_t co
 /// Reads a whole file of at most `limit` bytes, which may be a pipe.
 Expected<std::string> read_file(const std::string& path, size_t limit);
 
-/// Appends lines to a file, each in one write, so that processes may share it. A line that was cut off by a full disk
-/// or the death of its process is ended before the next one. Not thread safe. Errors have no subject.
+/// Appends lines to a file, each in one write, so that processes may share the file. If a full disk or the death of a
+/// process has cut off a line, that line is ended before the next one. Not thread safe. Errors have no subject.
 class LineFile {
   public:
     /// Creates the file if it does not exist. `flags` are added to open's.
@@ -64,18 +64,18 @@ class LineFile {
     bool is_cut_;  ///< the file does not end with a line break
 };
 
-/// A file that appears under its name completely or not at all: it is written to a temporary name in the same folder,
-/// flushed to the disk and renamed. If it is destroyed before commit(), it leaves nothing behind; a process that dies
-/// leaves a file whose name ends in `temporary_end`. Writing raises no SIGXFSZ. Errors: `invalid_argument` if the path
-/// cannot be written to, `failed` for later problems.
+/// A file that appears under its name completely or not at all: it is written under a temporary name in the same
+/// folder, flushed to the disk and renamed. If it is destroyed before commit(), it leaves nothing behind. A process
+/// that dies leaves a file whose name ends in `temporary_end`. Writing raises no SIGXFSZ. Errors: `invalid_argument` if
+/// the path cannot be written to, `failed` for later problems.
 class OutputFile {
   public:
     static constexpr std::string_view temporary_end = ".tmp";
 
-    /// A path that names a device or a pipe is written directly; for a symbolic link, its target is replaced.
+    /// Writes directly to a path that names a device or a pipe. If the path is a symbolic link, replaces its target.
     static Expected<OutputFile> create(const std::string& path);
-    /// Creates `name` in an open folder, which must stay open, replacing any file of that name. Errors name the path.
-    /// The file gets `rights`, without those that the process's mask removes.
+    /// Creates `name` in an open folder, which must stay open, and replaces any file of that name. Errors name the
+    /// path. The file gets `rights`, except those that the umask of the process removes.
     static Expected<OutputFile> create_in(int folder, const std::string& name, const std::string& path, mode_t rights);
     OutputFile(OutputFile&& other) noexcept;
     OutputFile& operator=(OutputFile&&) = delete;
@@ -93,7 +93,7 @@ class OutputFile {
           temporary_(std::move(temporary)),
           descriptor_(std::move(descriptor)) {}
 
-    std::string path_;  ///< named in errors
+    std::string path_;  ///< the path that errors name
     int folder_;
     std::string name_;
     std::string temporary_;  ///< the temporary name; empty if the path is written directly

@@ -26,7 +26,7 @@ void wait_until(const Condition& come) {
 }
 
 constinit ForkableSharedMutex gate;
-constinit thread_local int depth = 0;  // how many ApiScopes this thread is in
+constinit thread_local int depth = 0;  // the number of ApiScopes that this thread is in
 
 void before_fork() {
     if (depth == 0) gate.lock();
@@ -38,7 +38,7 @@ void in_parent() {
     if (depth == 0) gate.unlock();
 }
 
-/// Resets the gate, because the child lacks the other threads that were inside it. This thread may be inside.
+/// Resets the gate, because the child lacks the other threads that were inside. This thread may be inside.
 void in_child() {
     lookup_mutex.reset();
     gate.reset();
@@ -57,7 +57,7 @@ void ForkableSharedMutex::lock() {
     wait_until([&] { return state_.load(std::memory_order_acquire) == -writer; });
 }
 
-/// Takes back its count, and tries again when there is no writer.
+/// Takes back its own count, and tries again when there is no writer.
 void ForkableSharedMutex::wait_to_read() {
     wait_until([&] {
         state_.fetch_sub(1, std::memory_order_relaxed);

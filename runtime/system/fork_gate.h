@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Handles fork() in a process whose threads are inside normjit. The child has only the forking thread, and would find
+// Handles fork() in a process whose threads are inside normjit. The child has only the forking thread. It would find
 // locks held, or data half written, by threads that it lacks. fork() therefore waits until all threads inside the gate
 // have finished their work and left it. No thread enters meanwhile.
 #pragma once
@@ -11,9 +11,9 @@
 
 namespace normjit {
 
-/// For its lifetime, marks the calling thread as inside the gate and protects it from cancellation. The functions that
-/// create, prepare, compile or tune have one. Scopes may nest. A fork() by this very thread, from a callback, does not
-/// wait.
+/// For its lifetime, marks the calling thread as inside the gate, and protects it from cancellation. The functions that
+/// create, prepare, compile or tune have such a scope. Scopes may be nested. A fork() by this very thread, from a
+/// callback, does not wait.
 class ApiScope {
   public:
     ApiScope();
@@ -25,9 +25,9 @@ class ApiScope {
     const NoCancellation goes_on_;
 };
 
-/// A lock that a child of fork() may release, whoever held it. The C library's locks know their owner, which is another
-/// thread there. Readers let writers go first, so that fork() does not wait forever if some thread always reads; a
-/// thread must not lock it for reading twice. Waiting threads poll, after a while every 50 us.
+/// A lock that a child of fork() may release, whoever held it. The locks of the C library know their owner, which is
+/// another thread in the child. Readers let writers go first, so that fork() does not wait forever if some thread
+/// always reads. A thread must not lock it for reading twice. Waiting threads poll, after a while every 50 us.
 class ForkableSharedMutex {
   public:
     void lock();
@@ -42,7 +42,8 @@ class ForkableSharedMutex {
     void wait_to_read();
 
     static constexpr int64_t writer = int64_t{1} << 32;
-    std::atomic<int64_t> state_ = 0;  ///< readers; less `writer` while one writes or waits for them to leave
+    std::atomic<int64_t> state_ = 0;  ///< the number of readers, minus `writer` while a writer writes or waits for them
+                                      ///< to leave
 };
 
 /// Guards tables that threads read without entering the gate. fork() takes it as well, after the gate.

@@ -7,7 +7,7 @@ namespace normjit {
 
 void Log::operator()(LogLevel level, const char* message) const {
     if (write == nullptr) return;
-    if (!text::has_control_characters(message)) return write(self, level, message);  // which needs no memory
+    if (!text::has_control_characters(message)) return write(self, level, message);  // this needs no memory
     write(self, level, text::one_line(message).c_str());
 }
 

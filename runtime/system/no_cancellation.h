@@ -7,7 +7,8 @@
 namespace normjit {
 
 /// Prevents cancellation of the thread for its lifetime. A cancellation would unwind the stack from any system call,
-/// and a destructor on the way would end the process. It takes effect at the thread's next system call after that.
+/// and a destructor on the way would end the process. The cancellation takes effect at the first system call of the
+/// thread after that.
 class NoCancellation {
   public:
     NoCancellation() { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_); }

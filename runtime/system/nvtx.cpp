@@ -19,7 +19,7 @@ namespace {
 constexpr unsigned most_functions = 16;
 constexpr const char* library_variable = "NVTX_INJECTION64_PATH";
 
-/// These live as long as the process: a tool may set functions at any time, from any thread.
+/// These live as long as the process, because a tool may set functions at any time, from any thread.
 Function functions[module_count][most_functions];
 Function* places[module_count][most_functions + 1];
 
@@ -41,7 +41,7 @@ const void* export_table(uint32_t number) {
     return number == version_table ? static_cast<const void*>(&version_of_program) : nullptr;
 }
 
-/// Returns null while the tool has no use for such calls.
+/// Returns null if the tool currently has no use for such calls.
 template <class Type>
 Type function(int number) {
     return reinterpret_cast<Type>(std::atomic_ref(functions[core2][number]).load(std::memory_order_acquire));
@@ -66,7 +66,7 @@ void pop() {
     if (call != nullptr) call(domain);
 }
 
-/// Connects to the tool of this process; success if it listens.
+/// Connects to the tool of this process. Returns success if the tool listens.
 Status connect_as_asked() {
     const auto& asked = environment();
     if (!asked.ok() || !asked->nvtx) return unavailable("off");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranges on a profiler's timeline, through NVTX: what an engine prepares, compiles, loads and tunes, with
+// Shows what an engine prepares, compiles, loads and tunes as ranges on a profiler's timeline, through NVTX. That takes
 // NORMJIT_NVTX=1 and a tool that listens, such as Nsight Systems. Otherwise a range costs only the test of a flag.
 //
 // NVTX is a protocol between a program and a library of the tool, which NVTX_INJECTION64_PATH names. The program opens
@@ -20,17 +20,17 @@ namespace normjit::nvtx {
 /// A function of the tool, of any type.
 using Function = void (*)();
 
-/// The tables that a tool fills, and their sizes: the first entry of each has no function.
+/// The tables that a tool fills, and their number. The first entry of each table has no function.
 enum Module : int { core = 1, cuda = 2, opencl = 3, cudart = 4, core2 = 5, sync = 6, module_count };
 inline constexpr unsigned module_sizes[module_count] = {0, 16, 9, 15, 7, 16, 7};
-/// The functions of core2 that are called here.
+/// The functions of core2 that this code calls.
 inline constexpr int domain_range_push = 4, domain_range_pop = 5, domain_create = 12;
 
-/// The tables that the tool can ask for by number, and their numbers.
+/// The numbers of the tables that the tool can ask for.
 inline constexpr uint32_t callbacks_table = 1, version_table = 3;
 struct Callbacks {
     size_t size;
-    int (*functions_of)(int module, Function*** table, unsigned* count);  ///< 0: there is no such module
+    int (*functions_of)(int module, Function*** table, unsigned* count);  ///< returns 0 if there is no such module
 };
 struct Version {
     size_t size;
@@ -39,7 +39,7 @@ struct Version {
 };
 inline constexpr uint16_t version = 3;
 
-/// The attributes of a range; only the text is used here.
+/// The attributes of a range. Only the text is used here.
 struct Event {
     uint16_t version = nvtx::version;
     uint16_t size = sizeof(Event);
@@ -56,14 +56,14 @@ struct Event {
 /// Opens the tool's library and initialises it. The error says what is wrong with it.
 Status connect(const char* library);
 
-/// True if ranges are wanted and a tool has accepted them; connects at the first call.
+/// True if ranges are wanted and a tool has accepted them. The first call connects.
 bool is_listening();
 
 /// Returns, for `normjit info`, "off", the name of the listening tool, or why no tool listens.
 std::string state();
 
-/// A range that lasts as long as the object, on its thread: "compile layernorm cols=4096 x=bf16", in the domain
-/// normjit.
+/// A range on the thread of the object, as long as the object lives: "compile layernorm cols=4096 x=bf16", in the
+/// domain normjit.
 class Range {
   public:
     Range(const char* verb, const Spec& spec);

@@ -12,8 +12,8 @@ namespace {
 
 constexpr size_t least_stack = size_t{1} << 20;
 
-/// Blocks all signals in the calling thread, whose new threads inherit that. A mask in the thread's attributes would be
-/// lost where a tool wraps pthread_create(), as AddressSanitizer does.
+/// Blocks all signals in the calling thread; threads that it starts inherit that. A mask in the attributes of the new
+/// thread would be lost if a tool wraps pthread_create(), as AddressSanitizer does.
 class SignalsBlocked {
   public:
     SignalsBlocked() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Chooses the schedule that an engine uses for a spec: from its own record files and the records that ship with the
-// library, else from the heuristic.
+// library, or else from the heuristic.
 #pragma once
 
 #include "system/environment.h"
@@ -23,10 +23,10 @@ class Advisor {
     /// Reads the files. A file that cannot be read becomes a warning, and so does each line that is not a record.
     Advisor(DeviceClass device, const EngineOptions& options, const Environment& environment, const Log& log);
 
-    /// Chooses, and warns of records that cannot be used.
+    /// Chooses the schedule, and warns of records that cannot be used.
     ChosenSchedule choose(const Spec& spec) const;
-    /// Records that a kernel for this spec was requested; `expected` has numbers of rows and slices where the spec leaves
-    /// them open, which become rows=~4096.
+    /// Records that a kernel for this spec was requested. Where the spec leaves rows and slices open, `expected` has
+    /// their numbers, which are written as rows=~4096.
     void note(const Spec& spec, const Spec& expected) const;
 
     const DeviceClass& device() const { return device_; }

@@ -17,7 +17,7 @@ namespace {
 
 constexpr int trial_rounds = 7, final_rounds = 25, confirming_rounds = 11;
 
-/// The least gain that is worth another order of sums.
+/// The least gain for which another order of sums is acceptable.
 constexpr double least_gain = 0.02;
 
 /// The fraction of the time that is kept for the final comparison.

@@ -9,7 +9,7 @@
 namespace normjit::tuning {
 
 Expected<std::unique_ptr<Capture>> Capture::open(const std::string& path) {
-    // A pipe without a reader is an error; a full pipe loses lines instead of stopping the program.
+    // A pipe without a reader is an error. A full pipe loses lines, so that the program never waits.
     auto file = LineFile::open(path, O_NONBLOCK);
     if (!file.ok()) {
         return unavailable(fmt::format("NORMJIT_CAPTURE={}: {}; nothing is captured", path, file.status().message()));

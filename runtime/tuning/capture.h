@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collects the specs that a running program requests, in a file that `normjit tune` reads.
+// Collects the specs that a running program requests in a file that `normjit tune` reads.
 #pragma once
 
 #include "system/file_io.h"
@@ -14,14 +14,14 @@
 
 namespace normjit::tuning {
 
-/// Thread safe. Processes may share a file: a line is appended in one write.
+/// Thread safe. Processes may share a file, because each line is appended in one write.
 class Capture {
   public:
-    /// Creates the file if it does not exist. Lines that a regular file of at most 64 MiB already has are not added
-    /// again. The path may also be a terminal or a pipe with a reader.
+    /// Creates the file if it does not exist. Lines that a regular file of at most 64 MiB already contains are not
+    /// added again. The path may also be a terminal, or a pipe with a reader.
     static Expected<std::unique_ptr<Capture>> open(const std::string& path);
 
-    /// Appends a line, once. After an error the next request for it tries again.
+    /// Appends a line, but only once. After an error, the next request for the line tries again.
     Status add(const std::string& line);
 
   private:

@@ -20,7 +20,8 @@ namespace {
 
 constexpr size_t most_warnings = 20;
 
-/// The least gain of another device's record that counts here. Less may be due to that device's properties.
+/// The least gain that makes a record of another device count here. A smaller gain may be due to that device's
+/// properties.
 constexpr double architecture_gain = 1.05;
 
 /// The factor by which M and S of a record may differ.
@@ -43,7 +44,7 @@ bool same_architecture(const Target& a, const Target& b) {
            a.cpu.avx512_bf16 == b.cpu.avx512_bf16 && a.cpu.avx512_fp16 == b.cpu.avx512_fp16;
 }
 
-/// Returns the schedule with as many row groups per core or multiprocessor as it had where it was measured.
+/// Returns the schedule with as many row groups per core or multiprocessor as it had on the device that measured it.
 Schedule scaled(Schedule schedule, const DeviceClass& from, const DeviceClass& to) {
     const auto units = [](const DeviceClass& device) {
         return device.target.isa == Isa::cuda ? int64_t{device.target.cuda.sm_count} : int64_t{device.threads};
@@ -63,8 +64,7 @@ void for_each_line(std::string_view text, const Work& work) {
     }
 }
 
-/// Returns the number of columns from a line that to_text() made, in which the spec comes first; 0 if the line has
-/// none.
+/// Returns the number of columns in a line that to_text() made, in which the spec comes first; 0 if the line has none.
 int64_t first_cols(std::string_view line) {
     constexpr std::string_view key = "cols=";
     const size_t at = line.find(key);
@@ -85,23 +85,25 @@ struct TuningRecords::Impl {
     struct Entry {
         TuningRecord record;
         std::string where;  ///< "<source>:<line>"
-        size_t line;        ///< counts all lines that were added
+        size_t line;        ///< its number among all lines that were added
     };
     struct Unread {
         std::string_view text;
         std::string source;
         size_t line;  ///< the number of its first line
     };
-    std::mutex mutex;  ///< locked by find(), which reads lines
+    std::mutex mutex;  ///< find() locks it, because it reads lines
     std::vector<Entry> entries;
-    std::unordered_multimap<std::string, size_t> by_problem;  ///< text of problem_of() -> index
-    std::unordered_map<std::string, size_t> by_identity;      ///< the same text with S, M and the device -> index
+    std::unordered_multimap<std::string, size_t> by_problem;  ///< from the text of problem_of() to the index
+    std::unordered_map<std::string, size_t> by_identity;      ///< from the same text with S, M and the device to the
+                                                              ///< index
     std::vector<Unread> unread;
     std::unordered_set<int64_t> read_cols;  ///< values of cols whose unread lines have been read
     size_t lines = 0;
-    std::optional<PointSet> points;  ///< not set: those in the library
+    std::optional<PointSet> points;  ///< if not set, those in the library
 
-    /// Returns the heuristic's choice. For a GPU, where it depends on the points, adds what decided to `reasons`.
+    /// Returns the heuristic's choice. For a GPU, where the choice depends on the points, adds what decided to
+    /// `reasons`.
     Schedule choose(const Spec& spec, const Target& target, std::vector<std::string>* reasons = nullptr) const {
         if (!target.is_cuda()) return heuristic(spec, target);
         return heuristic(spec, target, points ? *points : PointSet::shipped(), reasons);
@@ -111,7 +113,7 @@ struct TuningRecords::Impl {
         return points ? usability(spec, schedule, target, *points) : usability(spec, schedule, target);
     }
 
-    /// Adds a record. A later line replaces an earlier one about the same problem and device.
+    /// Adds a record. A later line replaces an earlier one with the same problem and device.
     void put(Entry entry) {
         const TuningRecord& record = entry.record;
         std::string problem = to_text(problem_of(record.spec));
@@ -127,7 +129,7 @@ struct TuningRecords::Impl {
         }
     }
 
-    /// Reads the unread lines about rows of this length. Returns warnings.
+    /// Reads the unread lines for rows of this length. Returns warnings.
     std::vector<std::string> read(int64_t cols) {
         std::vector<std::string> warnings;
         if (!read_cols.insert(cols).second) return warnings;
@@ -150,7 +152,7 @@ struct TuningRecords::Impl {
         std::vector<Entry> found;
         const auto [begin, end] = by_problem.equal_range(to_text(problem_of(spec)));
         for (auto each = begin; each != end; ++each) found.push_back(entries[each->second]);
-        // Sorted, because the order in a hash table is arbitrary.
+        // Sorted because the order in a hash table is arbitrary.
         std::ranges::sort(found, {}, &Entry::line);
         return found;
     }
@@ -158,8 +160,8 @@ struct TuningRecords::Impl {
 
 namespace {
 
-/// Returns the distance of a record's M or S: 0 if equal, negative if the record does not apply. For a dynamic size the
-/// largest record counts, because the longest launches matter most.
+/// Returns the distance of a record's M or S: 0 if it is equal, negative if the record does not apply. If the size is
+/// dynamic, the largest record counts, because the longest launches matter most.
 std::optional<double> distance_of(std::optional<int64_t> wanted, int64_t recorded) {
     if (recorded == 0) return std::nullopt;
     if (!wanted) return 1 / static_cast<double>(recorded);
@@ -268,7 +270,7 @@ ChosenSchedule TuningRecords::find(const Spec& spec, const DeviceClass& device) 
         if (offer.tier == TuningTier::architecture)
             chosen.schedule = scaled(chosen.schedule, offer.record->device, device);
         if (!offer.record->is_tuned()) {
-            chosen.schedule = impl_->choose(spec, device.target);  // this version's heuristic may know more
+            chosen.schedule = impl_->choose(spec, device.target);  // the heuristic of this version may know more
             return chosen;
         }
         const Status usable = impl_->check_use(spec, chosen.schedule, device.target);

@@ -18,14 +18,14 @@ namespace {
 
 using nlohmann::json;
 
-/// The version of the keys and their meaning. Lines of another format are skipped.
+/// The version of the keys and their meaning. Lines in another format are skipped.
 constexpr int record_format = 1;
 
-/// Returns the text of a value; bytes that are not UTF-8 become replacement characters.
+/// Returns the text of a value. Bytes that are not UTF-8 become replacement characters.
 std::string json_of(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
 
-/// Receives the keys of an object on one line from the library's parser. Stores a nested list or object without its
-/// content: the destructors of filled ones allocate (3.11) and would end a process that lacks memory.
+/// Receives the keys of an object on one line from the library's parser. Keeps a nested list or object without its
+/// content, because destructors of filled ones allocate (3.11) and would end a process that lacks memory.
 class LineReader {
   public:
     static Expected<LineReader> parse(std::string_view line) {
@@ -42,7 +42,7 @@ class LineReader {
     bool number_unsigned(uint64_t value) { return add(value); }
     bool number_float(double value, const std::string&) { return add(value); }
     bool string(std::string& value) { return add(value); }
-    bool binary(json::binary_t&) { return false; }  // never occurs in text
+    bool binary(json::binary_t&) { return false; }  // text contains none
     bool start_object(size_t) { return begin(json::object()); }
     bool start_array(size_t) { return begin(json::array()); }
     bool end_object() { return --depth_, true; }
@@ -57,7 +57,7 @@ class LineReader {
         return false;
     }
 
-    /// Sets `value`; whole numbers must be at least `least`. Errors name the key: "median: missing".
+    /// Sets `value`. A whole number must be at least `least`. Errors name the key: "median: missing".
     template <class T>
     Status field(const char* key, T& value, [[maybe_unused]] int least = 0) const {
         const auto found = values_.find(key);
@@ -113,7 +113,7 @@ class LineReader {
     std::map<std::string, json> values_;
 };
 
-/// Writes an object on one line, with its keys in the order of the calls.
+/// Writes an object on one line. Its keys are in the order of the calls.
 class LineWriter {
   public:
     std::string text() const { return text_ + "}"; }
@@ -121,7 +121,7 @@ class LineWriter {
     template <class T>
     Status field(const char* key, const T& value, int /*least*/ = 0) {
         if constexpr (std::is_same_v<T, double>) {
-            // Six digits, three more than a measurement's precision.
+            // Six digits are three more than the precision of a measurement.
             add(key, *text::parse_double(fmt::format("{:.6g}", value)));
         } else if constexpr (std::is_same_v<T, std::string> || std::is_same_v<T, int>) {
             add(key, value);
@@ -139,8 +139,8 @@ class LineWriter {
     std::string text_ = fmt::format("{{\"normjit_record\":{}", record_format);
 };
 
-/// Reads or writes every key of a record, in the order of a line. Whole numbers have the least values that they may
-/// take.
+/// Reads or writes every key of a record, in the order of a line. Each whole number comes with the least value that it
+/// may have.
 template <class Line, class Record>
 Status each_field(Line& line, Record& record) {
     NORMJIT_RETURN_IF_ERROR(line.field("spec", record.spec));
@@ -186,7 +186,7 @@ Expected<TuningRecord> parse_record(std::string_view line) {
     if (!record.spec.slices) return invalid_argument("spec: slices=any; must be a number");
     if (record.times.median <= 0) return invalid_argument("median: must be more than 0");
     if (record.heuristic_times.median <= 0) return invalid_argument("heuristic_median: must be more than 0");
-    // Lines from before this key existed: GPUs were measured as today, CPUs on the same data each time.
+    // This line is older than the key. GPUs were measured as today, and CPUs with the same data each time.
     if (record.caches.empty()) record.caches = record.device.target.is_cuda() ? "cold" : "warm";
     return record;
 }

@@ -6,7 +6,7 @@
 namespace normjit::tuning {
 namespace {
 
-/// The number of fastest schedules whose neighbours are searched. If it were one, noise would decide the direction.
+/// How many of the fastest schedules have their neighbours searched. With only one, noise would decide the direction.
 constexpr size_t expanded_places = 2;
 
 }  // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Decides which schedule to measure next: the heuristic's neighbours, then the neighbours of the fastest, and so on
-// until no neighbour is faster. Proposals of a model of the machine were tried and found less (NOTES N-505).
+// Decides which schedule to measure next: the heuristic's neighbours, then the neighbours of the fastest, and so on,
+// until no neighbour is faster. Proposals from a model of the machine were tried and found less (NOTES N-505).
 #pragma once
 
 #include "normjit/space.h"
@@ -14,21 +14,21 @@ namespace normjit::tuning {
 
 class Search {
   public:
-    /// `most`: schedules to measure, not counting the heuristic's. `hints` are measured first: the fastest schedules of
-    /// similar problems. They must be legal.
+    /// `most` is the number of schedules to measure, not counting the heuristic's. `hints` are measured first: they are
+    /// the fastest schedules of similar problems, and must be legal.
     Search(const ScheduleSpace& space, size_t most, const std::vector<Schedule>& hints = {});
 
     const Schedule& heuristic() const { return heuristic_; }
 
-    /// Returns the schedule to measure now, to be followed by report(); nothing if the search is over.
+    /// Returns the schedule to measure now, whose result report() must receive; nothing if the search is over.
     std::optional<Schedule> next();
-    /// Returns the schedules that next() is likely to return afterwards, so that their code can be made meanwhile.
+    /// Returns the schedules that next() is likely to return after this one, so that their code can be made meanwhile.
     std::vector<Schedule> ahead(size_t count) const;
-    /// Reports how many times as fast as the heuristic's the last schedule was; nothing if it does not run or is wrong.
+    /// Reports how many times as fast as the heuristic's schedule the last one was; nothing if it does not run or is
+    /// wrong.
     void report(std::optional<double> gain);
 
-    /// Returns the fastest schedules so far, the fastest first; none is slower than the heuristic's by more than
-    /// `slack`.
+    /// Returns the fastest schedules so far, fastest first. None is slower than the heuristic's by more than `slack`.
     std::vector<Schedule> best(size_t count, double slack) const;
     double best_gain() const;
     size_t measured() const { return measured_; }
@@ -47,7 +47,7 @@ class Search {
     const Schedule heuristic_;
     std::deque<Schedule> queue_;
     std::unordered_set<uint64_t> known_;
-    std::vector<Result> results_;  ///< the fastest first
+    std::vector<Result> results_;  ///< fastest first
     std::optional<Schedule> current_;
     size_t measured_ = 0;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The record files of runtime/tuning/shipped, embedded at build time by the list in runtime/CMakeLists.txt.
+// The record files of runtime/tuning/shipped. The list in runtime/CMakeLists.txt embeds them at build time.
 #pragma once
 
 #include <span>

@@ -14,7 +14,7 @@ Comparison compare(const std::vector<double>& base_seconds, const std::vector<do
     std::sort(ratios.begin(), ratios.end());
     const auto n = static_cast<double>(ratios.size());
     // The median lies between the k-th values from either end unless k or fewer of the n values are on one side of it.
-    // Their number has a binomial distribution with a deviation of sqrt(n) / 2.
+    // The number of values on one side has a binomial distribution with a standard deviation of sqrt(n) / 2.
     const auto k = static_cast<size_t>(std::max(0.0, std::floor(n / 2 - 0.98 * std::sqrt(n))));
     const double median = (ratios[(ratios.size() - 1) / 2] + ratios[ratios.size() / 2]) / 2;
     return {median, ratios[k], ratios[ratios.size() - 1 - k]};
