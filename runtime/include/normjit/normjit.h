@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The C interface of normjit: LayerNorm, RMSNorm and their gradients, by kernels that are compiled for each shape. It
+ * The C interface of normjit: LayerNorm, RMSNorm and their gradients, from kernels that are compiled for each shape. It
  * mirrors the C++ interface of spec.h, engine.h and kernel.h, which define the terms; this header documents only the
  * differences.
  *
@@ -25,9 +25,9 @@ typedef enum normjit_status {
     NORMJIT_OK = 0,
     NORMJIT_INVALID_ARGUMENT = 1, /* the caller's input is wrong */
     NORMJIT_UNAVAILABLE = 2,      /* this machine or build cannot do it */
-    NORMJIT_FAILED = 3,           /* it was tried and did not work */
-    NORMJIT_PENDING = 4,          /* it is being done; ask again */
-    NORMJIT_CAPTURING = 5         /* a graph is being captured, which forbids it; ask again after that */
+    NORMJIT_FAILED = 3,           /* an attempt failed */
+    NORMJIT_PENDING = 4,          /* the work is still being done; ask again */
+    NORMJIT_CAPTURING = 5         /* a graph is being captured, which forbids the work; ask again afterwards */
 } normjit_status;
 
 typedef enum normjit_dtype {
@@ -66,7 +66,7 @@ typedef enum normjit_thread_policy {
 } normjit_thread_policy;
 typedef enum normjit_log_level { NORMJIT_LOG_INFO = 0, NORMJIT_LOG_WARNING = 1 } normjit_log_level;
 
-/* With slices [M,N] is [S,M,N], [M] is [S,M], and [N] may be [S,N]. */
+/* With slices, [M,N] is [S,M,N], [M] is [S,M], and [N] may be [S,N]. */
 typedef enum normjit_tensor {
     NORMJIT_X = 0,             /* [M,N], read */
     NORMJIT_DY = 1,            /* [M,N], read by NORMJIT_BACKWARD */
@@ -93,25 +93,25 @@ typedef struct normjit_artifact normjit_artifact;
 
 /* Returns the version of the library; NORMJIT_VERSION is the version of this header. */
 NORMJIT_API int32_t normjit_version(void);
-/* Returns the reason of this thread's last call that did not return NORMJIT_OK; valid until the next such call. */
+/* Returns why this thread's last failed call did not return NORMJIT_OK. Valid until the next such call. */
 NORMJIT_API const char* normjit_last_error(void);
 
 /* Returns "dx" for NORMJIT_DX; NULL if the library knows no tensor with this number. */
 NORMJIT_API const char* normjit_tensor_name(int32_t tensor);
 
 /* Texts and bytes are written to the caller's buffer. *bytes receives their size, including the zero at the end of a
- * text. With a null buffer nothing is written; a buffer that is too small is an error. */
+ * text. If the buffer is null, nothing is written; a buffer that is too small is an error. */
 
-/* ---- the problem: spec.h. A zero means zero in a normjit_spec: eps is 0, and every type is f32, also of tensors that
- * the pass does not have, which is refused. normjit_spec_parse() fills one with the defaults of a text. */
+/* ---- the problem: spec.h. In a normjit_spec, zero means zero: eps is 0, and every type is f32, even for tensors that
+ * the pass does not have, which is refused. normjit_spec_parse() fills a spec with the defaults of a text. */
 typedef struct normjit_spec {
     size_t size;
     int32_t norm;   /* normjit_norm */
     int32_t source; /* normjit_source */
-    int32_t stats;  /* normjit_stats; ignored with NORMJIT_FORWARD */
+    int32_t stats;  /* normjit_stats; ignored by NORMJIT_FORWARD */
     int64_t rows;   /* M; -1: any */
     int64_t cols;   /* N */
-    double eps;     /* used by NORMJIT_FORWARD and NORMJIT_STATS_RECOMPUTE only */
+    double eps;     /* only used by NORMJIT_FORWARD and with NORMJIT_STATS_RECOMPUTE */
     double gamma_offset;
     int32_t dtypes[NORMJIT_TENSORS]; /* normjit_dtype by normjit_tensor; NORMJIT_NONE: not used */
     uint32_t accumulate;             /* 1 << normjit_tensor for each column output that is added to its old value */
@@ -119,25 +119,25 @@ typedef struct normjit_spec {
     uint32_t invariant;              /* 1: a row's bits are the same in every batch */
     int32_t rounding;                /* normjit_rounding */
     int64_t slices;                  /* S; 0: one; -1: any */
-    uint32_t per_slice; /* 1 << normjit_tensor, for gamma and beta with a row for each slice; their gradients then have
-                           one as well */
-    const char* text; /* a spec's text with a formula; all other fields are then ignored. The caller keeps it while the
-                         spec is used. NULL: the norm above */
+    uint32_t per_slice; /* 1 << normjit_tensor for gamma and beta that have a row for each slice; their gradients then
+                           have one as well */
+    const char* text;   /* the text of a spec with a formula, which the caller keeps while the spec is used; all other
+                         fields are then ignored. NULL: the norm above */
 } normjit_spec;
 
-/* Parses "layernorm cols=4096 x=bf16 gamma=f32", with defaults for what the text leaves out. If the text has a formula
+/* Parses "layernorm cols=4096 x=bf16 gamma=f32", with defaults for what is missing. If the text has a formula
  * (compiler/FORMULAS.md), the spec keeps the pointer. */
 NORMJIT_API normjit_status normjit_spec_parse(const char* text, normjit_spec* spec);
-/* Writes a formula on one line, with which the text of a spec may begin. For the name of a norm in the library, writes
- * that norm's formula. */
+/* Writes a formula on one line, in the form in which a spec's text may begin with it. For the name of a norm in the
+ * library, writes that norm's formula. */
 NORMJIT_API normjit_status normjit_formula_line(const char* formula, char* buffer, size_t capacity, size_t* bytes);
 /* Writes the names of the numbers that a formula takes, joined by commas. The lengths of runs of columns, such as R in
- * [N/R], come first. `formula` is as for normjit_formula_line(). */
+ * [N/R], come first. `formula` is as in normjit_formula_line(). */
 NORMJIT_API normjit_status normjit_formula_numbers(const char* formula, char* buffer, size_t capacity, size_t* bytes);
-/* Tells what the gradient of an input is (normjit_gradient), for the text of a spec of a backward pass with a formula.
+/* Gives the kind of an input's gradient (normjit_gradient), for the text of a spec of a backward pass with a formula.
  * out= is ignored here, but a spec whose out= names a gradient that cannot be derived is refused. */
 NORMJIT_API normjit_status normjit_formula_gradient(const char* text, const char* input, int32_t* gradient);
-/* Gives the index of the tensor of this name in normjit_arguments. A name of normjit_tensor has its own number, unless
+/* Gives the index in normjit_arguments of the tensor with this name. A name of normjit_tensor has its own number unless
  * another tensor of the formula has that number. */
 NORMJIT_API normjit_status normjit_spec_tensor(const normjit_spec* spec, const char* name, int32_t* tensor);
 
@@ -149,18 +149,18 @@ typedef struct normjit_operand {
     uint32_t is_output;  /* 1: a launch writes it */
     uint32_t per_slice;  /* 1: each slice has its own part */
     uint32_t per_row;    /* 1: a matrix, or a tensor of [M] */
-    uint32_t accumulate; /* 1: a launch adds to what it holds */
-    int64_t cols;        /* as in normjit_argument; 0 and per_row 0: one number */
+    uint32_t accumulate; /* 1: a launch adds to its old contents */
+    int64_t cols;        /* as in normjit_argument; if it and per_row are 0: one number */
     char name[64];
 } normjit_operand;
 
 /* Counts the tensors of a problem. */
 NORMJIT_API normjit_status normjit_spec_operands(const normjit_spec* spec, int32_t* count);
-/* Describes a tensor: inputs have the lower places, from 0 on. */
+/* Describes the tensor at a place. Places count from 0; inputs come first. */
 NORMJIT_API normjit_status normjit_spec_operand(const normjit_spec* spec, int32_t place, normjit_operand* operand);
 NORMJIT_API normjit_status normjit_spec_text(const normjit_spec* spec, char* buffer, size_t capacity, size_t* bytes);
 
-/* ---- a device: engine.h. For the contract of a parallel_for see parallel_for.h. */
+/* ---- a device: engine.h; parallel_for.h has the contract of a parallel_for. */
 typedef struct normjit_parallel_for {
     void (*run)(void* self, int64_t count, void (*task)(void* context, int64_t i), void* context);
     void* self;
@@ -189,7 +189,7 @@ typedef struct normjit_engine_options {
     int64_t cache_bytes;      /* 0: from the environment */
     const char* const* packs; /* NULL: from the environment */
     size_t pack_count;
-    const char* const* record_files; /* of tuning records; NULL: from the environment */
+    const char* const* record_files; /* files of tuning records; NULL: from the environment */
     size_t record_file_count;
     int32_t no_shipped_records; /* 1: do not use those in the library */
     int32_t tune;               /* normjit_tune: TunePolicy */
@@ -197,25 +197,25 @@ typedef struct normjit_engine_options {
     int32_t cache_trust_others; /* 1: use a cache folder that other users may write to, and run its content; 0: from
                                    the environment */
     int32_t thread_policy;      /* normjit_thread_policy: ThreadPolicy */
-    int64_t most_kernels;       /* in the engine's memory; the least recently used go first; 0: from the environment */
-    int64_t most_kernel_bytes;  /* of their code; 0: from the environment */
-    void* openmp_user;          /* a library's handle from dlopen(): use its OpenMP runtime; NULL: the process's */
+    int64_t most_kernels;       /* most kept in memory; the least recently used go first; 0: from the environment */
+    int64_t most_kernel_bytes;  /* the most bytes of their code; 0: from the environment */
+    void* openmp_user;          /* dlopen() handle of a library whose OpenMP runtime to use; NULL: the process's */
 } normjit_engine_options;
 
 /* `options` may be NULL. Destroying an engine leaves its kernels usable. */
 NORMJIT_API normjit_status normjit_engine_create(const normjit_engine_options* options, normjit_engine** engine);
 NORMJIT_API void normjit_engine_destroy(normjit_engine* engine);
-/* Names the code generator: "x64", "llvm 19.1.7", "cuda"; or "portable", many times slower, where there is none. */
+/* Names the code generator: "x64", "llvm 19.1.7", "cuda"; if there is none, "portable", which is many times slower. */
 NORMJIT_API normjit_status normjit_engine_backend(const normjit_engine* engine, char* buffer, size_t capacity,
                                                   size_t* bytes);
-/* Returns the number of CPU threads of a launch, and whose they are, for people: "own", "libgomp.so.1's"; 1 and "" for
+/* Returns the number of CPU threads of a launch and, for people, whose they are: "own", "libgomp.so.1's"; 1 and "" for
  * a GPU. `threads` may be NULL. */
 NORMJIT_API normjit_status normjit_engine_threads(const normjit_engine* engine, int32_t* threads, char* buffer,
                                                   size_t capacity, size_t* bytes);
-/* Returns Engine::plan_digest(): equal on ranks whose kernels give equal bits for equal data. */
+/* Returns Engine::plan_digest(). Ranks with equal digests have kernels that give equal bits for equal data. */
 NORMJIT_API normjit_status normjit_plan_digest(const normjit_engine* engine, uint64_t* digest);
 
-/* ---- kernels: compiles and loads, with the engine's memory and the cache */
+/* ---- kernels, which are compiled and loaded, with the engine's memory and the cache */
 typedef struct normjit_prepare_options {
     size_t size;
     int32_t on_miss;       /* normjit_on_miss: OnMiss */
@@ -225,12 +225,12 @@ typedef struct normjit_prepare_options {
     int64_t expected_slices;
 } normjit_prepare_options;
 
-/* `options` may be NULL. A spec's text is read at each call, even if the kernel is known: keep the kernel. */
+/* `options` may be NULL. The text of a spec is parsed at each call, even if the kernel is known, so keep the kernel. */
 NORMJIT_API normjit_status normjit_prepare(normjit_engine* engine, const normjit_spec* spec,
                                            const normjit_prepare_options* options, normjit_kernel** kernel);
 
-/* Compiles for a target, without a device: a text such as "sm_90" or "x86-64-avx512 bf16=1 cores=16", or "host", the
- * CPU of this machine. `schedule` may be NULL. */
+/* Compiles for a target, without a device. `target` is a text such as "sm_90" or "x86-64-avx512 bf16=1 cores=16", or
+ * "host", the CPU of this machine. `schedule` may be NULL. */
 NORMJIT_API normjit_status normjit_compile(const char* target, const normjit_spec* spec, const char* schedule,
                                            normjit_artifact** artifact);
 NORMJIT_API normjit_status normjit_artifact_serialise(const normjit_artifact* artifact, void* buffer, size_t capacity,
@@ -241,10 +241,10 @@ NORMJIT_API normjit_status normjit_load(normjit_engine* engine, const normjit_ar
                                         normjit_kernel** kernel);
 
 /* Returns the bytes of workspace for a launch of these `rows` and `slices`, with the meaning of normjit_arguments:
- * 0 slices are one, NORMJIT_NO_SLICES none. Either pointer may be NULL. */
+ * 0 slices are one, NORMJIT_NO_SLICES is none. Either pointer may be NULL. */
 NORMJIT_API normjit_status normjit_kernel_workspace_bytes(const normjit_kernel* kernel, int64_t rows, int64_t slices,
                                                           int64_t* minimum, int64_t* preferred);
-/* The same for one slice with the rows of all slices. For programs that were built before the function above. */
+/* Does the same for one slice with the rows of all slices. It is for programs older than the function above. */
 NORMJIT_API normjit_status normjit_kernel_workspace(const normjit_kernel* kernel, int64_t rows, int64_t* minimum,
                                                     int64_t* preferred)
     __attribute__((deprecated("use normjit_kernel_workspace_bytes")));
@@ -255,7 +255,7 @@ NORMJIT_API void normjit_kernel_destroy(normjit_kernel* kernel);
 #define NORMJIT_NO_SLICES (-1)
 typedef struct normjit_argument {
     void* data;
-    int64_t cols;       /* N; N/R for a tensor of [N/R] or [M,N/R]; 0 for one of [M] */
+    int64_t cols;       /* N; N/R for a tensor [N/R] or [M,N/R]; 0 for [M] */
     int64_t row_stride; /* elements; 0: cols; NORMJIT_REPEAT_ROW: repeats the first row (inputs) */
     int32_t dtype;      /* normjit_dtype */
     int32_t reserved;   /* 0 */
@@ -264,7 +264,7 @@ typedef struct normjit_argument {
 typedef struct normjit_arguments {
     size_t size;
     int64_t rows;
-    normjit_argument tensors[NORMJIT_TENSORS]; /* by normjit_tensor */
+    normjit_argument tensors[NORMJIT_TENSORS]; /* indexed by normjit_tensor */
     void* workspace; /* aligned to 64 bytes; NULL: from the engine's allocator, if it has one */
     int64_t workspace_bytes;
     void* stream;                           /* a CUstream; ignored on a CPU */
@@ -277,7 +277,7 @@ typedef struct normjit_arguments {
 /* Takes data, type and shape from a DLTensor (dlpack.h, any version). A matrix may have any number of dimensions: the
  * last is N, and one row stride must describe the others. With slices the first dimension is S, or the product of the
  * first ones if one slice stride describes them. Sets `rows` and `slices`. Refuses tensors that disagree about them,
- * and those on another kind of device than the kernel's. */
+ * and tensors on another kind of device than the kernel's. */
 NORMJIT_API normjit_status normjit_set_dlpack(const normjit_kernel* kernel, normjit_arguments* arguments,
                                               normjit_tensor tensor, const void* dl_tensor);
 
