@@ -12,6 +12,7 @@
 
 #define XXH_INLINE_ALL
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <xxhash.h>
 
 namespace normjit::text {

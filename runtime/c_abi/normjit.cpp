@@ -17,6 +17,7 @@
 #include <string>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 using namespace normjit;
 using namespace normjit::c_abi;

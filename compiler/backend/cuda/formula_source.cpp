@@ -11,6 +11,7 @@
 #include <span>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 namespace normjit::backend::cuda {
 
