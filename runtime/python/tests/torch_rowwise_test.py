@@ -261,7 +261,8 @@ from torch.utils.data import DataLoader
 torch.set_num_threads(1)
 rowwise(lambda x: x * x.mean(-1, keepdim=True))(torch.ones(4, 8, requires_grad=True)).sum().backward()
 in_worker = rowwise(lambda x: x * 2)
-loaded = DataLoader(range(8), num_workers=1, timeout=60, collate_fn=lambda _: in_worker(torch.ones(3, 8)))
+loaded = DataLoader(range(8), num_workers=1, timeout=60, multiprocessing_context="fork",
+                    collate_fn=lambda _: in_worker(torch.ones(3, 8)))
 assert [int(each[0, 0]) for each in loaded] == 8 * [2]
 """
 
