@@ -7,6 +7,7 @@
 #include <map>
 #include <mutex>
 #include <shared_mutex>
+#include <string>
 
 namespace normjit::jax {
 
@@ -46,16 +47,17 @@ Kernel make(const std::string& device, const std::string& spec, int64_t rows, vo
 
 }  // namespace
 
-const Kernel& kernel_of(const std::string& device, const std::string& spec, int64_t rows, void* stream) {
+const Kernel& kernel_of(std::string_view device, std::string_view spec, int64_t rows, void* stream) {
     const int64_t expected = device == "cpu" ? 0 : rows;  // on a CPU, an exported function may have any number of rows
-    const std::string key = device + " " + std::to_string(expected) + " " + spec;
+    std::string key(device);
+    key.append(" ").append(std::to_string(expected)).append(" ").append(spec);
     {
         const std::shared_lock reading(lock);
         if (const auto known = kernels.find(key); known != kernels.end()) return known->second;
     }
     const std::unique_lock writing(lock);
     if (const auto known = kernels.find(key); known != kernels.end()) return known->second;
-    return kernels.emplace(key, make(device, spec, expected, stream)).first->second;
+    return kernels.emplace(key, make(std::string(device), std::string(spec), expected, stream)).first->second;
 }
 
 }  // namespace normjit::jax

@@ -6,7 +6,7 @@
 
 #include "normjit/normjit.h"
 
-#include <string>
+#include <string_view>
 
 namespace normjit::jax {
 
@@ -19,6 +19,6 @@ struct Kernel {
 
 /// Returns the kernel for "cpu" or "cuda:N", which the first request makes; on a GPU, for about `rows` rows. `stream`:
 /// see normjit_prepare_options. Throws Failure. Thread safe.
-const Kernel& kernel_of(const std::string& device, const std::string& spec, int64_t rows, void* stream);
+const Kernel& kernel_of(std::string_view device, std::string_view spec, int64_t rows, void* stream);
 
 }  // namespace normjit::jax

@@ -193,8 +193,7 @@ void launch(const CallFrame& call, const Where& where, const Kernel& kernel, nor
 
 void execute_backward(const CallFrame& call, const Where& where) {
     const LentPool pool(call);
-    const Kernel& kernel =
-        kernel_of(where.device, std::string(attribute_of(call, "spec")), rows_of(call), where.stream);
+    const Kernel& kernel = kernel_of(where.device, attribute_of(call, "spec"), rows_of(call), where.stream);
     normjit_arguments arguments{};
     arguments.size = sizeof arguments;
     Taker taker(kernel.spec, arguments);
@@ -228,8 +227,7 @@ python::DataType type_of(Element element) {
 /// Launches a call with a formula. The attribute `tensors` has the numbers of all arguments, then of all results.
 void execute_formula(const CallFrame& call, const Where& where) {
     const LentPool pool(call);
-    const Kernel& kernel =
-        kernel_of(where.device, std::string(attribute_of(call, "spec")), rows_of(call), where.stream);
+    const Kernel& kernel = kernel_of(where.device, attribute_of(call, "spec"), rows_of(call), where.stream);
     normjit_arguments arguments{};
     arguments.size = sizeof arguments;
     std::string_view numbers = attribute_of(call, "tensors");
