@@ -5,8 +5,8 @@
 # its --arch aarch64. Silent and instant if everything is installed.
 set -euo pipefail
 
-# Each line has a probe that shows whether the package is installed (a command, a file below /usr/include or /usr, or a
-# Python module), then the package.
+# Each line has a probe that shows whether the package is installed (a command, a file below /usr/include or /usr, a
+# Python module, or the interpreter's Python.h), then the package.
 needed="
 g++                      g++
 cmake                    cmake
@@ -26,7 +26,7 @@ xxhash.h                 libxxhash-dev
 optional=""
 for part in "$@"; do
     case $part in
-        python) needed+="python3:ensurepip python3-venv"$'\n' ;;
+        python) needed+="python3:ensurepip python3-venv"$'\n'"Python.h python3-dev"$'\n' ;;  # torch.compile includes Python.h
         aarch64) needed+="aarch64-linux-gnu-g++ g++-aarch64-linux-gnu"$'\n'"qemu-aarch64 qemu-user"$'\n' ;;
         static) needed+="zstd.h libzstd-dev"$'\n' ;;
         llvm) optional+="lib/llvm-19/include/llvm/IR/IRBuilder.h llvm-19-dev"$'\n' ;;
@@ -42,6 +42,7 @@ done
 is_there() { # probe
     case $1 in
         python3:*) python3 -c "import ${1#*:}" 2> /dev/null ;;
+        Python.h) python3 -c 'import os, sysconfig; exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' 2> /dev/null ;;
         *) command -v "$1" > /dev/null || [ -e "/usr/include/$1" ] || [ -e "/usr/local/include/$1" ] || [ -e "/usr/$1" ] ;;
     esac
 }
