@@ -95,8 +95,8 @@ Features read_features() {
     has.avx512vl = bit(more.ebx, 31);
     has.avx512_fp16 = bit(more.edx, 23);
     has.avx512_bf16 = bit(last.eax, 5);
-    constexpr unsigned middle_of_amd = 0x69746e65, zen3_and_4 = 0x19;  // "AuthenticAMD"; Zen 3 has the same family but
-                                                                       // no AVX-512
+    // "AuthenticAMD"; Zen 3 has the same family but no AVX-512
+    constexpr unsigned middle_of_amd = 0x69746e65, zen3_and_4 = 0x19;
     has.is_zen4 = cpuid(0).edx == middle_of_amd && family(basic.eax) == zen3_and_4 && has.avx512f;
     constexpr uint64_t ymm_bits = 0x6, zmm_bits = 0xe6;  // xmm and ymm; opmasks and both halves of zmm
     const uint64_t saved = bit(basic.ecx, 27) ? saved_state() : 0;

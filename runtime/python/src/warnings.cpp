@@ -14,8 +14,8 @@ namespace {
 constexpr size_t most = 100;
 
 std::mutex mutex;
-std::deque<std::string>& waiting = *new std::deque<std::string>;  // never destroyed, because threads may log until the
-                                                                  // process has ended
+// never destroyed, because threads may log until the process has ended
+std::deque<std::string>& waiting = *new std::deque<std::string>;
 
 }  // namespace
 

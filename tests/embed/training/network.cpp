@@ -159,8 +159,8 @@ Expected<double> Network::step(const Weights<float>& weights, const Data& data, 
     r_.store();
     rmsnorm(pool_, rows, hidden, heads, r_.values.data(), weights[rmsnorm_gamma].data(), rms_.data(), z_.data());
     multiply(pool_, rows, hidden, outputs, z_.data(), weights[w2].data(), y_.data());
-    const double loss = squared_error(rows * outputs, y_.data(), data.t.data(), y_.data());  // y_ is now the gradient
-                                                                                             // of y
+    // y_ is now the gradient of y
+    const double loss = squared_error(rows * outputs, y_.data(), data.t.data(), y_.data());
 
     multiply_columns(pool_, rows, hidden, outputs, z_.data(), y_.data(), gradients[w2].data());
     multiply_rows(pool_, rows, hidden, outputs, y_.data(), weights[w2].data(), dz_.values.data());
