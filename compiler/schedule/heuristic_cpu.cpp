@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <optional>
 
 #include <fmt/format.h>
@@ -285,9 +286,33 @@ int64_t threads_per_group(const Spec& spec, const Target& target, const CpuSched
     return can && threads > 1 && target.cpu.cores / threads >= 2 ? threads : 0;
 }
 
-/// Returns the number of rows up to which columns are split, for launches whose row groups would occupy only a few
-/// cores. The widest rows are always split, because the L2 caches of all cores hold more of a row than one does. On a
-/// single thread, splitting makes partials unnecessary (NOTES N-614).
+/// Returns the number of rows per block if threads share the columns of each row. They wait for each other after every
+/// block, so it takes as many rows as their L2 caches together hold (NOTES N-614).
+int rows_to_split(const Spec& spec, const Target& target) {
+    constexpr int64_t most = 16;
+    const int64_t rows = std::min(spec.rows.value_or(most), most);
+    const int64_t in_l2 = target.cpu.cores * target.cpu.l2_bytes / 8 / bytes_read(spec);
+    return std::max(usual_row_block(spec, target), static_cast<int>(std::min(in_l2, rows)));
+}
+
+/// True if a launch of `rows` rows is faster when threads share the columns of each row than when each takes whole rows,
+/// judged by the bytes that a thread moves. With whole rows, some threads may have one more than others, and column sums
+/// cost partials, which are written and read again. With shared rows, threads wait after each block (NOTES N-614).
+bool gains_by_split(const Spec& spec, const Target& target, int64_t rows) {
+    constexpr double moved_while_waiting = 16 << 10,
+                     loss = 1.08;  // for two threads; what else is slower in a split row
+    const auto cores = static_cast<double>(target.cpu.cores);
+    const auto row = static_cast<double>(bytes_moved(spec, 2) - bytes_moved(spec, 1));
+    const auto sums = static_cast<int64_t>(OperandList(spec).reductions().size());
+    const auto partials = static_cast<double>(sums * spec.cols * static_cast<int64_t>(size_of(spec.compute())));
+    const auto blocks = static_cast<double>(divide_up(rows, rows_to_split(spec, target)));
+    const double whole = static_cast<double>(divide_up(rows, target.cpu.cores)) * row + 2 * partials;
+    const double split = static_cast<double>(rows) * row / cores + blocks * std::log2(cores) * moved_while_waiting;
+    return split * loss < whole;
+}
+
+/// Returns the number of rows up to which columns are split. The widest rows are always split, because all L2 caches
+/// together hold more of a row than one does. On a single thread, splitting saves the partials (NOTES N-614).
 int64_t choose_split_rows(const Spec& spec, const Target& target, int64_t group_threads) {
     if (spec.invariant || spec.group_columns() > 0) return 0;
     if (spec.cols > widest_range(target)) return INT64_MAX;
@@ -299,14 +324,20 @@ int64_t choose_split_rows(const Spec& spec, const Target& target, int64_t group_
     }
     if (target.cpu.cores == 1 || spec.cols < narrowest_shared) return 0;
     if (group_threads > 0) return *spec.rows;
-    const int64_t few = width_of(spec, target) == Width::widest ? INT64_MAX : std::clamp(target.cpu.cores, 8, 16);
-    return spec.rows && *spec.rows > few ? 0 : few;
+    if (width_of(spec, target) == Width::widest) return INT64_MAX;
+    if (spec.rows) return gains_by_split(spec, target, *spec.rows) ? *spec.rows : 0;
+    constexpr int64_t most = 64;
+    int64_t rows = 0;
+    while (rows < most && gains_by_split(spec, target, rows + 1)) ++rows;
+    return rows;
 }
 
 int choose_row_block(const Spec& spec, const Target& target, CpuSchedule cpu, int64_t group_threads, int cached) {
     if (cached > 0) return cached;
     if (group_threads > 0) return rows_to_overlap(spec, target, group_threads);
-    cpu.row_block = fit_staged_rows(spec, target, usual_row_block(spec, target));
+    const bool is_split = spec.rows && *spec.rows <= cpu.split_rows;
+    cpu.row_block =
+        fit_staged_rows(spec, target, is_split ? rows_to_split(spec, target) : usual_row_block(spec, target));
     if (cpu.overlap == 0) return cpu.row_block;
     const int rows = rows_to_overlap(spec, target, 1);
     return may_stage_output(spec, cpu) ? std::min(rows, cpu.row_block) : rows;
