@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows whose length is not a multiple of a vector may start anywhere in one. A team takes only rows that start at the
-// same position (`shift` elements into their first vector), so all its loads and stores are aligned and a lane keeps
-// its columns. Only the vectors at a row's ends are partly outside the row. `first` is the column of a vector's first
-// element, from 1 - width to cols - 1.
+// Rows whose length is not a multiple of a vector may start anywhere in a vector. A team takes only rows that start at
+// the same position (`shift` elements into their first vector), so all its loads and stores are aligned and a lane
+// keeps its columns. Only the vectors at the ends of a row are partly outside the row. `first` is the column of a
+// vector's first element, from 1 - width to cols - 1.
 #pragma once
 #include "memory.cuh"
 
 namespace normjit {
 
-// Returns a bit for each element of a vector that is inside the row; one instruction turns them into predicates.
+// Returns a bit for each element of a vector that is inside the row. One instruction turns the bits into predicates.
 template <int width, int cols>
 NORMJIT_DEVICE uint32 inside(int first) {
     const int before = first < 0 ? -first : 0, left = cols - first < width ? cols - first : width;
@@ -18,7 +18,7 @@ NORMJIT_DEVICE uint32 inside(int first) {
 template <int width>
 constexpr uint32 inside_all = (1u << width) - 1;
 
-// Loads columns, once per kernel and element by element, because they are not aligned. Elements outside are zero.
+// Loads columns once per kernel, element by element because they are not aligned. Elements outside the row are zero.
 template <class T, int width, int cols>
 NORMJIT_DEVICE void load_inside(const char* from, int first, uint32* words) {
     constexpr int size = sizeof(T);
@@ -33,7 +33,8 @@ NORMJIT_DEVICE void load_inside(const char* from, int first, uint32* words) {
     }
 }
 
-// Loads a vector of columns whose tensor has an element for each `run` of them. `from` is the tensor's first element.
+// Loads a vector of columns from a tensor with one element for each `run` columns. `from` is the tensor's first
+// element.
 template <class T, class Math, int width, int run, int cols>
 NORMJIT_DEVICE void load_runs(const void* from, int first, uint32* words) {
     constexpr bool in_one_run = run % width == 0 && cols % width == 0;
@@ -46,7 +47,7 @@ NORMJIT_DEVICE void load_runs(const void* from, int first, uint32* words) {
     pack<T, width>(values, words);
 }
 
-// Reads nothing after the row; what it reads before the row belongs to the previous row.
+// Reads nothing after the row. What it reads before the row belongs to the previous row.
 template <class T, int width, int cols>
 NORMJIT_DEVICE void copy_async_inside(uint32 to, const char* from, int first) {
     static_assert(bytes_of<T, width> == 16);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reduces the partials of all row groups in a fixed order and converts the result. Grid: (ceil(cols / columns), column
+// Reduces the partials of all row groups in a fixed order, and converts the result. Grid: (ceil(cols / columns), column
 // outputs and then scalars, slices with several partials). A scalar has one block. With programmatic stream
-// serialization its blocks are resident before the row kernel ends.
+// serialization, the blocks are resident before the row kernel ends.
 #pragma once
 #include "partials.cuh"
 #include "reduce.cuh"
@@ -16,14 +16,14 @@ struct FinalLayout {
     static constexpr int width = P::cols % wide == 0 ? wide : 1;
     static constexpr int lanes = P::final_columns / width, slices = P::final_threads / lanes;
     static constexpr int slices_of_warp = lanes < 32 ? 32 / lanes : 1,
-                         sources = slices / slices_of_warp;  // the partial results that are added through shared memory
+                         sources = slices / slices_of_warp;  // partial results that are added through shared memory
     static_assert(lanes * width == P::final_columns && lanes * slices == P::final_threads &&
                   P::final_threads % 32 == 0);
     static_assert(lanes % 32 == 0 || 32 % lanes == 0);
 };
 
-// Reduces `groups` partials of sum s, from row `first` on. Leaves the sums of this block's columns in `shared`, one for
-// each source.
+// Reduces `groups` partials of sum s, beginning with row `first`. Leaves the sums of this block's columns in `shared`,
+// one for each source.
 template <class P>
 NORMJIT_DEVICE void reduce_slices(const Arguments& a, int s, int64 first, uint32 groups,
                                   typename P::Math (&shared)[FinalLayout<P>::sources][P::final_columns]) {
@@ -35,7 +35,7 @@ NORMJIT_DEVICE void reduce_slices(const Arguments& a, int s, int64 first, uint32
     Math sum[L::width] = {};
     for (uint32 start = slice; start < groups; start += P::final_loads * L::slices) {
         uint32 words[P::final_loads][words_of<Math, L::width>] =
-            {};  // all loads before the first use: one trip to L2, not `loads`
+            {};  // all loads come before the first use: one trip to L2 instead of `loads`
 #pragma unroll
         for (int i = 0; i < P::final_loads; i++) {
             const uint32 group = start + i * L::slices;
@@ -59,8 +59,8 @@ NORMJIT_DEVICE void reduce_slices(const Arguments& a, int s, int64 first, uint32
     }
 }
 
-// Reduces `groups` partials of each sum of column output i, from row `first` on, to the output for one slice or for all
-// slices.
+// Reduces `groups` partials of each sum of column output i, beginning with row `first`, to the output for one slice or
+// for all slices.
 template <class P, int i>
 NORMJIT_DEVICE void reduce_partials(const Arguments& a, int64 first, uint32 groups, int64 of_slice) {
     using L = FinalLayout<P>;
@@ -72,7 +72,7 @@ NORMJIT_DEVICE void reduce_partials(const Arguments& a, int64 first, uint32 grou
     Math sums[turns][P::sums];
     unroll<0, P::sums>([&](auto s) {
         if constexpr (!is_made_of<P, i, s.value>) return;
-        if constexpr (s.value != first_sum<P, i>()) __syncthreads();  // the previous sum has been read
+        if constexpr (s.value != first_sum<P, i>()) __syncthreads();  // all threads have read the previous sum
         reduce_slices<P>(a, s.value, first, groups, shared);
         __syncthreads();
 #pragma unroll
@@ -94,7 +94,7 @@ NORMJIT_DEVICE void reduce_partials(const Arguments& a, int64 first, uint32 grou
     }
 }
 
-// Sums the values of a warp's threads or of a block's, in a fixed order. All of them get the sum.
+// Sums the values of a warp's threads, or of a block's, in a fixed order. Every thread gets the sum.
 template <int threads, class Math>
 NORMJIT_DEVICE Math sum_of_threads(Math value) {
     __shared__ Math slots[threads / 32];
@@ -111,8 +111,8 @@ NORMJIT_DEVICE Math sum_of_threads(Math value) {
     return value;
 }
 
-// Reduces `groups` partials of each sum of column output i, from row `first` on, and then the columns of each run. A block,
-// or for short runs a warp, takes a run at a time.
+// Reduces `groups` partials of each sum of column output i, beginning with row `first`, and then the columns of each
+// run. A block, or a warp if runs are short, takes one run at a time.
 template <class P, int i>
 NORMJIT_DEVICE void reduce_runs(const Arguments& a, int64 first, uint32 groups, int64 of_slice) {
     using Math = typename P::Math;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions of formulas, in a namespace of their own, so that a formula may give their names to values.
+// The functions of formulas, in their own namespace, so that a formula may use their names for values.
 #pragma once
 
 #include "types.cuh"
@@ -45,7 +45,7 @@ NORMJIT_DEVICE Math like(Math a, Math) {
     return a;
 }
 
-// Returns the least power of two that is not less than a: the exponent, rounded up. 2^-127 is a denormal f32.
+// Returns the smallest power of two that is not less than a: the exponent, rounded up. 2^-127 is a denormal f32.
 NORMJIT_DEVICE float round_e8m0(float a) {
     const uint32 bits = __float_as_uint(min(max(a, 0x1p-127f), 0x1p127f));
     if (a != a) return a;
@@ -56,8 +56,8 @@ NORMJIT_DEVICE double round_e8m0(double a) {
     return a != a ? a : __longlong_as_double((bits + 0x000fffffffffffff) & 0x7ff0000000000000);
 }
 
-// Returns a / b for b from 1 to 2. A general division has a branch, which keeps the instructions of different elements
-// from overlapping.
+// Returns a / b for b from 1 to 2. A general division has a branch, which prevents the instructions of different
+// elements from overlapping.
 NORMJIT_DEVICE float quotient(float a, float b) {
     float inverse;
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(b));
@@ -66,7 +66,7 @@ NORMJIT_DEVICE float quotient(float a, float b) {
 }
 NORMJIT_DEVICE double quotient(double a, double b) { return a / b; }
 
-// Takes exp of a number that is not positive: it cannot overflow where the result is small.
+// Takes exp only of a number that is not positive, which cannot overflow where the result is small.
 template <class Math>
 NORMJIT_DEVICE Math sigmoid(Math a) {
     const Math power = exp(-abs(a));

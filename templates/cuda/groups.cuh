@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Groups of P::group adjacent columns of a row; group_max() finds the largest value in each. Adjacent lanes hold a
-// group, one vector each. A row, a warp and a step of a team contain only whole groups.
+// Groups of P::group adjacent columns of a row, in each of which group_max() finds the largest value. Adjacent lanes
+// hold a group, one vector each. A row, a warp and a step of a team contain only whole groups.
 #pragma once
 #include "memory.cuh"
 #include "plan.cuh"
 
 namespace normjit {
 
-// Returns, to each of `lanes` adjacent lanes (a power of two), the largest of their values. No other lanes need to take
-// part.
+// Gives each of `lanes` adjacent lanes (a power of two) the largest of their values. No other lanes need to take part.
 template <int lanes, class Math>
 NORMJIT_DEVICE Math largest_of_lanes(Math value) {
     const uint32 first = threadIdx.x % 32 & ~(lanes - 1), mask = ~0u >> (32 - lanes) << first;
@@ -22,7 +21,7 @@ NORMJIT_DEVICE Math largest_of_lanes(Math value) {
 template <class P, int i>
 constexpr bool is_of_groups = P::grouped_outputs >> i & 1;
 
-// The values that elements read of their group: the group of this lane's vector.
+// The values of a group that its elements read: the group that contains this lane's vector.
 template <class P>
 struct GroupValues {
     using Math = typename P::Math;
@@ -54,7 +53,8 @@ struct GroupValues {
     }
 };
 
-// Stores the group's element of an output whose row starts at `row`, on the lane that holds the group's first column.
+// Stores the group's element of an output whose row starts at `row`, on the lane that holds the first column of the
+// group.
 template <class P, class T>
 NORMJIT_DEVICE void store_of_group(void* row, int column, typename P::Math value) {
     if (column % P::group == 0) store_scalar<T>(row, column / P::group, value);

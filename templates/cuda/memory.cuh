@@ -5,8 +5,8 @@
 
 namespace normjit {
 
-// Loads elements. Matrices are read once, so they bypass L1. ld.global.nc is not possible, because the output may alias
-// an input. Data that several warps read again (row values, columns) is `cached` (NOTES N-304).
+// Loads elements. Matrices are read once, so they bypass L1. ld.global.nc is not possible, because an output may be the
+// memory of an input. Data that several warps read again (row values, columns) is `cached` (NOTES N-304).
 template <int bytes, bool cached = false>
 NORMJIT_DEVICE void load(const void* from, uint32* words) {
     if constexpr (bytes == 1) {
@@ -50,14 +50,14 @@ NORMJIT_DEVICE void load(const void* from, uint32* words) {
     }
 }
 
-// Returns the L2 policy of a matrix's reads. The lines that are written then leave L2 soon after (NOTES N-312).
+// Returns the L2 policy for reading a matrix. The lines that are written then leave L2 soon after (NOTES N-312).
 NORMJIT_DEVICE unsigned long long stays_in_l2() {
     unsigned long long policy;
     asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
     return policy;
 }
 
-// Loads elements of a matrix, through L1 if several warps or several sweeps read them.
+// Loads elements of a matrix; through L1 if several warps or several sweeps read them.
 template <int bytes, bool by_l1>
 NORMJIT_DEVICE void load_matrix(const void* from, uint32* words) {
     if constexpr (bytes < 16) return load<bytes, by_l1>(from, words);
@@ -76,7 +76,8 @@ NORMJIT_DEVICE void load_matrix(const void* from, uint32* words) {
     }
 }
 
-// Loads data that no launch writes. Not volatile, so that the compiler may move such loads before earlier stores.
+// Loads data that no launch writes. The asm is not volatile, so that the compiler may move such loads before earlier
+// stores.
 template <int bytes>
 NORMJIT_DEVICE void load_constant(const void* from, uint32* words) {
     if constexpr (bytes == 1) {
@@ -98,7 +99,7 @@ NORMJIT_DEVICE void load_constant(const void* from, uint32* words) {
     }
 }
 
-// Stores as usual. A hint that outputs may leave L2 first (st.global.cs) gained nothing (NOTES N-305), and the next
+// Stores normally. A hint that outputs may leave L2 first (st.global.cs) gained nothing (NOTES N-305), and the next
 // kernel may find the output in L2.
 template <int bytes>
 NORMJIT_DEVICE void store(void* to, const uint32* words) {
@@ -120,8 +121,8 @@ NORMJIT_DEVICE void store(void* to, const uint32* words) {
     }
 }
 
-// Returns the 32-bit offset that addresses shared memory; compute it once. With a generic pointer each access would
-// look up the window again (S2UR, about 20 cycles before every load).
+// Returns the 32-bit offset with which shared memory is addressed; compute it once. With a generic pointer, each access
+// would look up the window again (S2UR, about 20 cycles before every load).
 NORMJIT_DEVICE uint32 shared_address(const void* pointer) {
     uint32 address;
     asm volatile("mov.u32 %0, %1;" : "=r"(address) : "r"(uint32(__cvta_generic_to_shared(pointer))));
@@ -198,8 +199,8 @@ NORMJIT_DEVICE void store_scalar(void* base, int64 index, Math value) {
     store_one<T>((T*)base + index, value);
 }
 
-// Returns an address in shared memory that ptxas cannot take apart. Of a copy with a policy whose address is the sum of a
-// register and a uniform register, ptxas 13.0 makes an illegal instruction (NOTES N-312).
+// Returns an address in shared memory that ptxas cannot take apart. If the address is the sum of a register and a
+// uniform register, ptxas 13.0 turns a copy with a policy into an illegal instruction (NOTES N-312).
 NORMJIT_DEVICE uint32 not_a_sum(uint32 address) {
     asm("max.u32 %0, %0, 1;" : "+r"(address));
     return address;
@@ -257,7 +258,7 @@ NORMJIT_DEVICE void copy_bulk(uint32 to, const void* from, int bytes, uint32 bar
         : "memory");
 }
 
-// Orders earlier ordinary accesses to shared memory before later bulk copies to the same place.
+// Orders earlier normal accesses to shared memory before later bulk copies to the same place.
 NORMJIT_DEVICE void fence_async_copies() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 // Thread-block clusters (sm_90).
@@ -286,7 +287,7 @@ NORMJIT_DEVICE void store_remote(uint32 to, double value, uint32 barrier) {
                  : "memory");
 }
 
-// Stores consecutive partial sums, in 16-byte pieces if the width allows.
+// Stores consecutive partial sums, in pieces of 16 bytes if the width allows it.
 template <int width, class Math>
 NORMJIT_DEVICE void store_partial(Math* to, const Math (&value)[width]) {
     constexpr int chunk = width < 16 / bytes_of<Math> ? width : 16 / bytes_of<Math>;
@@ -310,8 +311,8 @@ NORMJIT_DEVICE uint32 read_counter(const uint32* counter) {
     return value;
 }
 
-// Programmatic dependent launch (sm_90): lets the next kernel's blocks start early, and waits until all earlier
-// kernels' writes are visible.
+// Programmatic dependent launch (sm_90): lets the blocks of the next kernel start early, and waits until the writes of
+// all earlier kernels are visible.
 NORMJIT_DEVICE void allow_dependents() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 NORMJIT_DEVICE void wait_for_predecessors() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 

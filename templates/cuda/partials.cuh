@@ -19,7 +19,7 @@ struct PartialRow {
     }
 };
 
-// Returns an element of column output i from its finished sums.
+// Returns an element of column output i, computed from its finished sums.
 template <class P, int i>
 NORMJIT_DEVICE typename P::Math finished_output(const Arguments& a, int64 slice, int64 column,
                                                 const typename P::Math (&sums)[P::sums]) {
@@ -29,7 +29,7 @@ NORMJIT_DEVICE typename P::Math finished_output(const Arguments& a, int64 slice,
         return sums[first_sum<P, i>()];
 }
 
-// Writes the only sum of column output i to a row of the output, once it is final for a slice.
+// Writes the only sum of column output i to a row of the output, if that sum is final for the slice.
 template <class P, int i>
 struct OutputRow {
     using Math = typename P::Math;
@@ -48,7 +48,7 @@ struct OutputRow {
     __device__ __forceinline__ void write(int column, Math sum) const {
         store_one<T>(at(column), finished(column, sum));
     }
-    // Tensors with a row per slice are aligned; tensors that slices share need not be.
+    // Tensors with a row per slice are aligned; tensors that all slices share need not be.
     template <int width>
     __device__ __forceinline__ void write_all(int column, const Math (&sum)[width]) const {
         if constexpr (P::one_group) {
@@ -65,10 +65,10 @@ struct OutputRow {
     }
 };
 
-// Teams add their sums in shared memory, one column sum at a time, and every thread adds the teams of its columns in
-// order. Vectors that start anywhere also go this way, rather than being stored an element at a time (NOTES N-309).
-// Shared memory is [teams][steps][width][merge_lanes] here. It has no bank conflicts, neither where lanes write side by
-// side nor where threads read column after column.
+// Teams add their sums in shared memory, one column sum at a time, and every thread adds the teams' sums of its columns
+// in order. Vectors that may start anywhere go this way as well, because storing them one element at a time takes
+// longer (NOTES N-309). Shared memory is [teams][steps][width][merge_lanes] here. It has no bank conflicts, neither
+// when lanes write side by side nor when threads read column after column.
 template <class P, int s, class K, class Row>
 NORMJIT_DEVICE void merge_teams(const K& k, int part, const Row& row) {
     using L = Layout<P>;
@@ -83,7 +83,7 @@ NORMJIT_DEVICE void merge_teams(const K& k, int part, const Row& row) {
             write_shared(k.shared + (((k.team * L::steps + v) * kept + e) * L::merge_lanes + k.lane) * size,
                          k.sums[s][v][e]);
     __syncthreads();
-    // The columns of the vectors that this block of the cluster has.
+    // The columns of the vectors that belong to this block of the cluster.
     const int before = int(k.first_vector) * kept, own = k.shift - before;
     const int last = P::cluster > 1 ? int(k.my_vectors) * kept - own : columns;
     const int first = P::cluster > 1 && own < 0 ? -own : 0, end = last < columns ? last : columns;
@@ -100,7 +100,7 @@ NORMJIT_DEVICE void merge_teams(const K& k, int part, const Row& row) {
     }
 }
 
-// Writes sum s of part `part` of all rows or of a slice.
+// Writes sum s of part `part`, of all rows or of a slice.
 template <class P, int s, class K, class Row>
 NORMJIT_DEVICE void write_sums(const K& k, int part, const Row& row) {
     using L = Layout<P>;
@@ -129,7 +129,8 @@ NORMJIT_DEVICE PartialRow<typename P::Math> partial_row(const K& k, int s, uint3
     return {partials_of<P>(k.a, s, row)};
 }
 
-// Writes a row group's sums over all its rows. Lanes hold the columns as they do for part `part` of the current slice.
+// Writes the sums of a row group over all its rows. Lanes hold the same columns as for part `part` of the current
+// slice.
 template <class P, class K>
 NORMJIT_DEVICE void write_partials(const K& k, int group, int part) {
     unroll<0, K::column_sums>([&](auto s) {
@@ -141,7 +142,7 @@ NORMJIT_DEVICE void write_partials(const K& k, int group, int part) {
     });
 }
 
-// Returns the partials of scalar i, scalar_parts for each row group.
+// Returns the partials of scalar i. There are scalar_parts for each row group.
 template <class P>
 NORMJIT_DEVICE typename P::Math* scalar_partials(const Arguments& a, int i) {
     using Math = typename P::Math;
@@ -149,7 +150,8 @@ NORMJIT_DEVICE typename P::Math* scalar_partials(const Arguments& a, int i) {
     return (Math*)a.partials + rows * (int64(P::sums) * P::cols + int64(i) * P::scalar_parts);
 }
 
-// Writes the partials of block `block` of `blocks` of a row group, and zeros for blocks that only another path has.
+// Writes the partials of block `block` of the `blocks` blocks of a row group, and zeros for blocks that only another
+// path has.
 template <class P, int threads>
 NORMJIT_DEVICE void write_scalars(const Arguments& a, uint32 shared, const typename P::Math* largest, uint32 group,
                                   uint32 block, uint32 blocks) {
@@ -163,7 +165,7 @@ NORMJIT_DEVICE void write_scalars(const Arguments& a, uint32 shared, const typen
     }
 }
 
-// Writes the sums over the rows of a piece, a part of a slice.
+// Writes the sums over the rows of a piece, which is a part of a slice.
 template <class P, class K>
 NORMJIT_DEVICE void write_piece_sums(const K& k, uint32 piece) {
     const int part = int(piece % k.a.parts);

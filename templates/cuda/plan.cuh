@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The border between the generated text and the skeletons: kernel arguments, the words of a schedule, and every size
-// derived from a plan.
+// The border between the generated text and the skeletons: kernel arguments, the names of schedule values, and every
+// size derived from a plan.
 //
 // clang-format off
 // The generated file defines NORMJIT_PROGRESS_SLOTS, cuda_progress_slots of artifact/cuda_abi.h, and, where the rows come
@@ -59,14 +59,14 @@
 namespace normjit {
 
 struct Operand {
-    void* data;        // [rows, cols], [rows] or [cols]; an output may be exactly one of the matrices
-    int64 row_stride;  // of [rows, cols] and [rows]: elements from one row to the next; 0 repeats one row
+    void* data;        // [rows, cols], [rows] or [cols]; an output may be exactly the memory of one of the matrices
+    int64 row_stride;  // for [rows, cols] and [rows]: elements from one row to the next; 0 repeats one row
 };
 
 struct Arguments {
-    uint32 parts;                  // row groups; with per_slice, the number of parts of a slice
-    uint32 rows_each, rows_extra;  // quotient and remainder of shared rows / (parts * rows_per_block): no 64-bit
-                                   // division per thread
+    uint32 parts;                  // row groups; with per_slice, the number of parts per slice
+    uint32 rows_each, rows_extra;  // quotient and remainder of shared rows / (parts * rows_per_block), so that no
+                                   // thread needs a 64-bit division
     uint32 progress_slot;
     Operand operand[16];  // operands in the order of the OperandList
     void* partials;    // Math [column outputs, rows of partials, cols], then [scalars, rows of partials, scalar_parts]
@@ -74,7 +74,7 @@ struct Arguments {
     int64 rows;
 #ifdef NORMJIT_SLICES
     int64 slice_rows, reduced_slices;
-    uint32 pieces, row_groups;  // parts of all slices, which the row groups take in turn
+    uint32 pieces, row_groups;  // the number of parts in all slices, which the row groups take in turn
     uint32 partial_rows;
     int64 slice_stride[16];
 #else
@@ -88,7 +88,7 @@ static_assert(sizeof(Arguments) == 456, "artifact/cuda_abi.h has the same struct
 static_assert(sizeof(Arguments) == 296, "artifact/cuda_abi.h has the same struct");
 #endif
 
-// Returns how many row groups write partials over all rows: the number of partials of a column output.
+// Returns how many row groups write partials over all rows, which is the number of partials of a column output.
 template <class P>
 NORMJIT_DEVICE uint32 shared_groups(const Arguments& a) {
     return P::per_slice ? a.row_groups : a.parts;
@@ -97,13 +97,13 @@ template <class P>
 NORMJIT_DEVICE uint32 rows_of_partials(const Arguments& a) {
     return P::per_slice ? a.partial_rows : a.parts;
 }
-// Returns the partials of sum s, beginning at row `row` of its array.
+// Returns the partials of sum s, starting at row `row` of its array.
 template <class P>
 NORMJIT_DEVICE typename P::Math* partials_of(const Arguments& a, int s, int64 row) {
     return (typename P::Math*)a.partials + (int64(s) * rows_of_partials<P>(a) + row) * P::cols;
 }
 
-// The place of a row, among all rows or within a slice. Without slices, slice is 0.
+// The place of a row among all rows, or within a slice. Without slices, `slice` is 0.
 struct RowPlace {
     int64 slice, row;
 };
@@ -133,14 +133,14 @@ NORMJIT_DEVICE int64 input_element(const Arguments& a, int place, const RowPlace
     return is_scalar_input<P, i> ? 0 : row_element<P>(a, place, at);
 }
 
-// True if each vector of a row lies within one run of sum s, so that a lane needs only one sum for it. Partials then have
-// a sum for each vector.
+// True if each vector of a row lies within one run of sum s. A lane then needs only one sum for a vector, and partials
+// have one sum per vector.
 template <class P, int s>
 constexpr bool sums_vectors =
     P::sum_runs[s] > 1 && P::sum_runs[s] % P::vector_width == 0 && P::cols % P::vector_width == 0 && !P::epilogue;
 
-// Whether column output i is made from sum s; the first such sum; and whether that is the only one, so that a row group
-// that takes all rows can write the output.
+// Whether column output i is made from sum s; the first such sum; and whether that is the only one, in which case a row
+// group that takes all rows can write the output.
 template <class P, int i, int s>
 constexpr bool is_made_of = (P::sums_of_outputs[i] >> s & 1) != 0;
 template <class P, int i, int s = 0>
@@ -163,18 +163,18 @@ struct Places {
     static_assert(scalar_outputs + P::scalars <= 16);
 };
 
-// The counters that paced teams report to, one per launch. They are 0 when the code is loaded, and again after each
-// launch. They belong to the code, not to the workspace, whose old content would break the pacing (NOTES N-306). Two
+// The counters to which paced teams report, one per launch. They are 0 when the code is loaded, and again after each
+// launch. They belong to the code, not to the workspace, whose old content would disturb the pacing (NOTES N-306). Two
 // simultaneous launches that share a counter only lose time.
 __device__ uint32 progress_counters[NORMJIT_PROGRESS_SLOTS];
 NORMJIT_DEVICE uint32* progress_of(const Arguments& a) { return progress_counters + a.progress_slot; }
 
-// Returns the size of an array of `count` elements and, with neighbours, as many from the pairs' other columns.
+// Returns the size of an array of `count` elements and, with neighbours, as many from the other columns of the pairs.
 template <class P>
 constexpr int with_neighbours(int count) {
     return P::neighbours ? 2 * count : count;
 }
-// Takes element e of each vector, then, with neighbours, the elements of the pair's other column.
+// Takes element e of each vector and, with neighbours, the elements of the other column of the pair after them.
 template <class P, int count, int width>
 NORMJIT_DEVICE void take_element(const typename P::Math (&of)[count][width], int e, typename P::Math* to) {
 #pragma unroll
@@ -198,21 +198,22 @@ struct Values {
 template <class P>
 using ValuesOf = Values<typename P::Formula, P::keeps_elements>;
 
-// The sizes of the row kernel. One team of threads_per_row threads (times cluster) owns a row; lane t of a team owns
+// The sizes of the row kernel. One team of threads_per_row threads (times cluster) owns a row. Lane t of a team owns
 // the vectors t, t + threads_per_row, ... of its block's share of the columns.
 template <class P>
 struct Layout {
     using Math = typename P::Math;
     static constexpr int width = P::vector_width, lanes = P::threads_per_row, teams = P::rows_per_block;
     static constexpr int threads = lanes * teams;
-    static constexpr int warps = ceil_div(lanes, 32);      // warps of one team
-    static constexpr bool shifted = P::cols % width != 0;  // rows start anywhere: see edges.cuh
+    static constexpr int warps = ceil_div(lanes, 32);      // warps per team
+    static constexpr bool shifted = P::cols % width != 0;  // rows may start anywhere: see edges.cuh
     static constexpr int all_vectors =
-        ceil_div(P::cols + (shifted ? width - 1 : 0), width);          // vectors of a row at the least favourable shift
-    static constexpr int vectors = ceil_div(all_vectors, P::cluster);  // vectors of a row in one block
+        ceil_div(P::cols + (shifted ? width - 1 : 0), width);          // vectors of a row at the worst shift
+    static constexpr int vectors = ceil_div(all_vectors, P::cluster);  // vectors of a row per block
     static constexpr int steps = ceil_div(vectors, lanes);             // vectors per lane
-    // least_vectors: the fewest that a block has, at the most favourable shift. full_steps: steps in which all lanes of
-    // all blocks have a vector. inner_steps: in addition, no vector is at the row's end (except in the first step).
+    // least_vectors: the fewest vectors that a block has, at the best shift. full_steps: steps in which all lanes of
+    // all blocks have a vector. inner_steps: those of them without a vector at the end of the row (except in the first
+    // step).
     static constexpr int least_vectors = at_least(ceil_div(P::cols, width) - (P::cluster - 1) * vectors, 0);
     static constexpr int full_steps = least_vectors / lanes, inner_steps = at_least(least_vectors - 1, 0) / lanes;
     static constexpr bool exact = !shifted && full_steps == steps;
@@ -223,7 +224,8 @@ struct Layout {
         round_up(steps * lanes * width, 16);  // elements of one row, rounded up so that every operand's part is aligned
     static constexpr int row_bytes = slot_elements * P::Matrices::element_bytes;
     static constexpr int stage_bytes = staged ? P::pipeline_depth * teams * row_bytes : 0;
-    // True if column sums are added in shared memory (partials.cuh): of several teams, or of unaligned vectors.
+    // True if column sums are added in shared memory (partials.cuh), because there are several teams or unaligned
+    // vectors.
     static constexpr bool scatters = shifted && teams == 1 && steps * width <= 4;  // up to 4 elements are stored one by
                                                                                    // one
     static constexpr bool merges = (teams > 1 || shifted && !scatters) && P::sums > 0;
@@ -232,7 +234,8 @@ struct Layout {
     static constexpr int columns_at = round_up(at_least(stage_bytes, merge_bytes), 16);
     static constexpr int sums_at =
         columns_at + (P::column_memory == Memory::shared ? round_up(slot_elements * P::Columns::element_bytes, 16) : 0);
-    static constexpr int sums_of_team = P::cluster * warps * P::row_sums;  // there are two of these, which alternate
+    static constexpr int sums_of_team = P::cluster * warps * P::row_sums;  // there are two of these, which are used in
+                                                                           // turn
     static constexpr int inputs_at =
         sums_at + (crosses_warps ? round_up(2 * teams * sums_of_team * bytes_of<Math>, 16) : 0);
     static constexpr int readers =

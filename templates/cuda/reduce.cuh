@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums over the lanes of a warp, the warps of a team and the blocks of a cluster. Every thread gets the result, and
-// only the plan determines the order of the additions.
+// Sums over the lanes of a warp, the warps of a team and the blocks of a cluster. Every thread gets the result. Only
+// the plan determines the order of the additions.
 #pragma once
 #include "memory.cuh"
 #include "plan.cuh"
@@ -15,7 +15,8 @@ NORMJIT_DEVICE void add_lanes(Math& value) {
     for (int distance = lanes / 2; distance > 0; distance /= 2) value += __shfl_xor_sync(all_lanes, value, distance);
 }
 
-// Sums two values at once: the halves of the team swap first, so each carries one sum. 6 shuffles for 32 lanes, not 10.
+// Sums two values at once: the halves of the team swap first, so that each carries one sum. 6 shuffles for 32 lanes,
+// not 10.
 template <int lanes, class Math>
 NORMJIT_DEVICE void add_lanes_pair(Math& first, Math& second) {
     const bool upper = threadIdx.x & (lanes / 2);
@@ -36,7 +37,7 @@ NORMJIT_DEVICE void add_lanes_all(Math (&sum)[count]) {
     }
 }
 
-// The reductions of a row at a level: sums, or maxima.
+// The reductions of a row at one level: sums or maxima.
 template <class P, int level>
 struct RowReduction {
     using Math = typename P::Math;
@@ -60,7 +61,7 @@ struct RowReduction {
     }
 };
 
-// Returns, to every thread of a block, the largest of their values. `shared` has room for a value of each warp.
+// Gives every thread of a block the largest of their values. `shared` has room for one value per warp.
 template <int threads, class Math>
 NORMJIT_DEVICE Math largest_of_block(uint32 shared, Math value) {
     const auto of_warp = [](Math& largest) {
@@ -93,7 +94,7 @@ struct TeamReduction {
     uint32 shared;
     int team, lane;
     uint32 rank;
-    uint32 turn = 0;  // number of completed reductions
+    uint32 turn = 0;  // the number of completed reductions
 
     NORMJIT_DEVICE void sync_team(int team) {
         if constexpr (L::lanes <= 32) {
@@ -112,7 +113,7 @@ struct TeamReduction {
         return shared + L::barriers_at + 8 * (L::stage_barriers + buffer);
     }
 
-    // Sums one value per source (a warp of this or another block): first over a lane's sources, then across lanes.
+    // Sums one value per source (a warp of this or another block): first over the sources of a lane, then across lanes.
     template <class Reduction>
     __device__ __forceinline__ void gather(uint32 from, Math (&sum)[at_least(count, 1)]) const {
         constexpr int lanes = power_of_two_above(sources) < 32 ? power_of_two_above(sources) : 32;
@@ -153,7 +154,8 @@ struct TeamReduction {
         }
     }
 
-    // Lane r of every warp sends the warp's sums to block r. Two barriers alternate: a block can be one reduction ahead
+    // Lane r of every warp sends the sums of the warp to block r. Two barriers are used in turn: a block can be one
+    // reduction ahead of another, but never two.
     // of another, never two.
     __device__ __forceinline__ void send(uint32 slot, uint32 buffer, const Math (&sum)[at_least(count, 1)]) const {
         if (lane == 0) barrier_expect(barrier(buffer), L::sums_of_team * bytes_of<Math>);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a team of RowKernel gets its data: columns once, then row by row, requested ahead of their use into registers or
-// shared memory. Included by row_kernel.cuh, after the class.
+// How a team of RowKernel gets its data: first the columns, once, and then row after row, requested into registers or
+// shared memory before it is needed. Included by row_kernel.cuh, after the class.
 #pragma once
 
 namespace normjit {
@@ -40,7 +40,7 @@ __device__ __forceinline__ void RowKernel<P>::load_columns() {
 }
 
 // Requests row inputs together with their rows. A queue in registers would wait for the newest value each time it moves
-// up.
+// on.
 template <class P>
 __device__ __forceinline__ void RowKernel<P>::request_inputs(int place) {
     unroll<0, P::Rows::count>([&](auto i) {
@@ -74,7 +74,7 @@ __device__ __forceinline__ void RowKernel<P>::read_inputs(int stage) {
     });
 }
 
-// Requests the next row of this team; `place` is its stage in shared memory, or its slot in `raw`.
+// Requests the next row of this team. `place` is its stage in shared memory, or its slot in `raw`.
 template <class P>
 __device__ __forceinline__ void RowKernel<P>::request(int place) {
     // Wide rows arrive sooner through L1 if gamma is read through it each time; narrow rows arrive later (NOTES N-307).
@@ -123,7 +123,7 @@ __device__ __forceinline__ void RowKernel<P>::request(int place) {
     }
 }
 
-// Returns the words of matrix i as the sweep needs them: from the current row, from its stage, or from L1 or memory.
+// Returns the words of matrix i that the sweep needs: from the current row, from its stage, or from L1 or memory.
 template <class P>
 template <int i, int level>
 __device__ __forceinline__ void RowKernel<P>::fetch(int place, int v, Math (&out)[width]) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// One pass over the matrices: a team of threads, from part of a warp up to a cluster of blocks, owns a row. Group g (a
-// block, or a cluster) takes rows g * teams + team, then steps by row_groups * teams. With column sums the grid is
-// persistent: the sums stay in registers across all rows of a lane, are merged once per block, and are written as one
-// partial per group, or as the outputs if one group takes all rows. Without column sums there may be a group for each
-// row.
+// One pass over the matrices: a team of threads, which can be from part of a warp to a cluster of blocks, owns a row.
+// Group g (a block, or a cluster) starts with rows g * teams + team, and then goes on by row_groups * teams. With
+// column sums, the grid is persistent: the sums stay in registers across all rows of a lane, are merged once per block,
+// and are written as one partial per group, or as the outputs if one group takes all rows. Without column sums, there
+// may be a group for each row.
 #pragma once
 #include "groups.cuh"
 #include "partials.cuh"
@@ -37,18 +37,18 @@ struct RowKernel {
     TeamReduction<P> reduce;
     int lane, team;
     uint32 first_vector, my_vectors;  // vectors of this block's share of the row
-    int shift;                        // number of elements of a row's first vector that lie before the row: see
-                                      // edges.cuh
+    int shift;                        // elements of a row's first vector that lie before the row: see edges.cuh
     Math sums[at_least(column_sums, 1)][steps][width];
-    Math elements[P::keeps_elements ? P::kept : 1][steps][width];  // results of functions, for later sweeps of the row
-    Math largest[at_least(scalars, 1)];  // the largest magnitudes in all rows of this lane so far
+    Math elements[P::keeps_elements ? P::kept : 1][steps][width];  // results of functions, kept for later sweeps over
+                                                                   // the row
+    Math largest[at_least(scalars, 1)];  // the largest magnitudes so far in all rows of this lane
     uint32 column_raw[columns_kept ? steps : 1][at_least(column_words, 1)];
-    uint32 raw[L::staged || reread ? 1 : depth][steps][matrix_words];  // register staging: the rows in flight
+    uint32 raw[L::staged || reread ? 1 : depth][steps][matrix_words];  // staging in registers: the rows in flight
     uint32 kept[keep && L::staged ? steps : 1][matrix_words];
     RowInputs inputs[L::staged ? 1 : depth];
 
-    // Cursors move along the rows of this team, so a row costs one addition per operand and no multiplication. A
-    // matrix's cursor is at this lane's first vector (bulk: the block's first byte) of the row to be requested next.
+    // Cursors move along the rows of this team, so a row costs one addition per operand and no multiplication. The
+    // cursor of a matrix is at this lane's first vector (bulk: the block's first byte) of the row to be requested next.
     const char* next[matrices];
     int64 next_step[matrices];
     const char* in_hand[reread ? matrices : 1];  // if no row is kept: this lane's first vector of the current row
@@ -58,17 +58,17 @@ struct RowKernel {
     char* row_output[at_least(row_outputs, 1)];  // this team's value of the current row
     uint32 progress_seen;
     bool paced;
-    uint32 step, rows_mine, rows_team_max;  // distance between a team's rows; how many rows it has; the most that
-                                            // any team of the block has
-    // True if a team's rows continue from slice to slice. The counters below then hold the position in its slice of the
-    // next row, for requests and for outputs.
+    uint32 step, rows_mine, rows_team_max;  // the distance between a team's rows; how many rows it has; the most rows
+                                            // of any team of the block
+    // True if the rows of a team continue from slice to slice. The counters below are then the positions, within their
+    // slices, of the next rows to request and to write.
     static constexpr bool passes_slices = P::sliced && !P::per_slice;
     uint32 next_in_slice, input_in_slice, output_in_slice, step_in_slice;
     static constexpr int of_rows =
-        P::Rows::count > P::scalar_inputs ? At::rows : At::row_outputs;  // all [M] tensors step alike
+        P::Rows::count > P::scalar_inputs ? At::rows : At::row_outputs;  // all [M] tensors advance by the same step
     int64 row_step;    // elements of a row tensor from one row of this team to the next
-    uint32 rows_done;  // rows of all pieces that this team has done, so that stages continue where they were
-    int64 slice;       // of the current piece
+    uint32 rows_done;  // rows of all pieces that this team has done, so that stages continue where they stopped
+    int64 slice;       // the slice of the current piece
 
     __device__ __forceinline__ bool valid(int v) const { return L::exact || uint32(lane + v * L::lanes) < my_vectors; }
     static __device__ __forceinline__ bool is_inner(int v) { return !L::shifted || v > 0 && v < L::inner_steps; }
@@ -102,7 +102,7 @@ struct RowKernel {
     // Starts part `part` of all rows, or of a slice.
     __device__ __forceinline__ void start(int part) {
         step = a.parts * L::teams;
-        // Groups that take parts in turn do not run at once, and a slice with one part has no final reduce.
+        // Groups that take parts in turn do not run at the same time, and a slice with one part has no final reduce.
         paced = reduce.rank == 0 && (!P::per_slice || a.pieces == a.row_groups && a.parts > 1);
         const int64 base = int64(part) * L::teams, first = base + team;
         shift = shift_of(first);
@@ -164,7 +164,7 @@ struct RowKernel {
         return shared + L::inputs_at + ((stage * L::readers + reader) * P::Rows::count + i) * 8;
     }
 
-    // Requests the data of rows: row_data.cuh.
+    // Request the data of rows: see row_data.cuh.
     __device__ __forceinline__ void load_columns();
     __device__ __forceinline__ void request_inputs(int place);
     __device__ __forceinline__ void read_inputs(int stage);
@@ -176,7 +176,7 @@ struct RowKernel {
     template <int i>
     __device__ __forceinline__ void load_column(int v, uint32* to) const;
 
-    // Gathers element e of each matrix and column, and the results that earlier sweeps kept for it.
+    // Gathers element e of each matrix and column, and the results that earlier sweeps have kept for it.
     template <int level>
     __device__ __forceinline__ void gather(int v, int e, const Math (&m)[matrices][width],
                                            const Math (&c)[at_least(columns, 1)][width],
@@ -274,9 +274,9 @@ struct RowKernel {
         }
     }
 
-    // Runs one sweep over this lane's vectors of one row. If every lane has a vector, two vectors share a test, so that
-    // loads overlap. Without any test, ptxas 13.0 moves too many loads forward and spills (layernorm 61440 bf16,
-    // sm_100).
+    // Runs one sweep over this lane's vectors of one row. If every lane has a vector, one test serves two vectors, so
+    // that their loads overlap. Without any test, ptxas 13.0 moves too many loads forward and spills (layernorm 61440
+    // bf16, sm_100).
     template <int level>
     __device__ __forceinline__ void sweep(const typename P::Row& row, int place,
                                           Math (&sum)[at_least(P::row_sums, 1)]) {
@@ -308,7 +308,7 @@ struct RowKernel {
         }
     }
 
-    // Processes row number `number` of this team, found at `place`.
+    // Processes row number `number` of this team, which is found at `place`.
     __device__ __forceinline__ void process(uint32 number, int place, const RowInputs& in) {
         typename P::Row row;
         P::begin(row, in.value);
@@ -347,26 +347,26 @@ struct RowKernel {
 
     static constexpr bool bulk = P::staging == Staging::bulk;
     static constexpr int ahead =
-        P::staging == Staging::async ? depth - 1 : depth;  // rows requested before the first is processed
+        P::staging == Staging::async ? depth - 1 : depth;  // rows that are requested before the first one is processed
 
-    // Go through the rows of a part in order: row_loop.cuh.
+    // Go through the rows of a part in order: see row_loop.cuh.
     __device__ __forceinline__ void keep_pace(uint32 number);
     __device__ __forceinline__ void request_first_rows();
     __device__ __forceinline__ void run_registers();
     __device__ __forceinline__ void run_staged();
-    // Returns the first stage of bulk copies, whose barriers count on from piece to piece.
+    // Returns the first stage of bulk copies. The barriers of stages count on from piece to piece.
     __device__ __forceinline__ int first_stage() const { return P::per_slice && bulk ? int(rows_done % depth) : 0; }
-    // Runs all rows of a part, from the first request on.
+    // Runs all rows of a part, including the first request.
     __device__ __forceinline__ void run(int part) {
         start(part);
-        // The first row also needs the columns, so these are requested first; after several rows they would arrive
-        // late. There are two exceptions: columns that all threads first store in shared memory, and columns that are
-        // loaded element by element, for rows that start anywhere (NOTES N-308).
+        // The first row also needs the columns, so these are requested first; requested after several rows, they would
+        // arrive late. There are two exceptions: columns that all threads first store in shared memory, and columns
+        // that are loaded element by element, for rows that may start anywhere (NOTES N-308).
         constexpr bool columns_first = columns_kept && !L::shifted;
         if constexpr (columns_first) load_columns();
         request_first_rows();
         if constexpr (!columns_first && P::column_memory != Memory::global) load_columns();
-        if constexpr (P::cluster > 1 && !P::per_slice) cluster_wait();  // before the first sums are sent
+        if constexpr (P::cluster > 1 && !P::per_slice) cluster_wait();  // needed before the first sums are sent
         if constexpr (L::staged)
             run_staged();
         else

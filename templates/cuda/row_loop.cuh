@@ -7,13 +7,14 @@ namespace normjit {
 
 // Keeps the teams together. Memory serves some multiprocessors faster than others, so blocks with equal shares would
 // finish at different times. Every `pace` rows a team reports, and waits while it is more than pace_slack reports ahead
-// of the average. Only time depends on it: after `patience` polls in a row a team stops waiting for good (NOTES N-306).
+// of the average. Only the time depends on this: after `patience` polls in a row, a team never waits again (NOTES
+// N-306).
 template <class P>
 __device__ __forceinline__ void RowKernel<P>::keep_pace(uint32 number) {
     if constexpr (P::pace > 0) {
         if (lane != 0 || !paced) return;
         if (number % P::pace == P::pace - 1)
-            progress_seen = read_counter(progress_of(a));  // the value arrives while a row is processed
+            progress_seen = read_counter(progress_of(a));  // the value arrives while a row is being processed
         if (number == 0 || number % P::pace != 0) return;
         constexpr int patience = 32;
         const uint32 target = (number / P::pace - P::pace_slack) * shared_groups<P>(a) * L::teams;
@@ -28,7 +29,7 @@ __device__ __forceinline__ void RowKernel<P>::keep_pace(uint32 number) {
     }
 }
 
-// Returns the stage that is `count` after this one in the ring.
+// Returns the stage that is `count` stages after this one in the ring.
 template <class P>
 NORMJIT_DEVICE int stage_after(int stage, int count) {
     constexpr int depth = P::pipeline_depth;
@@ -46,8 +47,8 @@ __device__ __forceinline__ void RowKernel<P>::request_first_rows() {
 }
 
 // Processes rows that are loaded ahead into registers. The loop is unrolled by the depth, so that no row moves from
-// register to register. A team with a single row needs no loop and no cursors: without them, kernels of 512 threads for
-// 8192 columns fit 40 registers without spilling.
+// register to register. A team with a single row needs no loop and no cursors; without them, kernels of 512 threads for
+// 8192 columns fit in 40 registers without spilling.
 template <class P>
 __device__ __forceinline__ void RowKernel<P>::run_registers() {
     if constexpr (P::rows_per_team == 1) return process(0, 0, inputs[0]);
@@ -61,8 +62,8 @@ __device__ __forceinline__ void RowKernel<P>::run_registers() {
         }
 }
 
-// Processes rows that are loaded ahead into shared memory. process() requests bulk rows, this function the others. A
-// team with a single row needs no cursors: with them, kernels of 1024 threads for 65536 columns spill.
+// Processes rows that are loaded ahead into shared memory. process() requests bulk rows, and this function all others.
+// A team with a single row needs no cursors; with them, kernels of 1024 threads for 65536 columns would spill.
 template <class P>
 __device__ __forceinline__ void RowKernel<P>::run_staged() {
     if constexpr (P::rows_per_team == 1 && depth == 1 && !bulk) {
@@ -102,8 +103,8 @@ __device__ __forceinline__ void RowKernel<P>::run_staged() {
     if constexpr (P::per_slice) rows_done += rows_mine;
 }
 
-// Processes parts of slices, one after the other, and returns the last one. Sums per slice start from 0 with each part;
-// sums over all slices run on through all parts.
+// Processes parts of slices one after the other, and returns the last one. Sums per slice start from 0 in each part;
+// sums over all slices go on through all parts.
 template <class P>
 NORMJIT_DEVICE int run_pieces(RowKernel<P>& kernel, int group) {
     using K = RowKernel<P>;
@@ -159,7 +160,7 @@ NORMJIT_DEVICE void row_kernel(const Arguments& a) {
     if constexpr (K::column_sums > 0) write_partials<P>(kernel, group, part);
     if constexpr (K::scalars > 0)
         write_scalars<P, L::threads>(a, shared + L::scalars_at, kernel.largest, group, rank, P::cluster);
-    if constexpr (P::cluster > 1) cluster_sync();  // others can still write to a block's shared memory
+    if constexpr (P::cluster > 1) cluster_sync();  // other blocks can still write to a block's shared memory
 }
 
 }  // namespace normjit

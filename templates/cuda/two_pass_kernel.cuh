@@ -3,8 +3,8 @@
 //   two_pass_rows     grid (blocks): a block takes one row at a time through all chained row reductions, and writes
 //                     Plan::Row to Arguments::row_values
 //   two_pass_columns  grid (column tiles, row_groups): a lane owns one vector of columns and walks the rows of its group
-// Both have threads_per_row threads and `pipeline_depth` independent loads in flight. Without levels only the second is
-// launched.
+// Both have threads_per_row threads and `pipeline_depth` independent loads in flight. If there are no levels, only the
+// second is launched.
 #pragma once
 #include "groups.cuh"
 #include "partials.cuh"
@@ -33,7 +33,7 @@ struct Stream {
         Math value[at_least(columns, 1)][width];
     };
 
-    // Loads only what the sweeps in the mask `operands` read, and leaves the rest undefined.
+    // Loads only what the sweeps in the mask `operands` read. The rest stays undefined.
     template <uint32 operands>
     NORMJIT_DEVICE void load_vector(const Arguments& a, const RowPlace& row, int64 vector, Fragment& to) {
         unroll<0, matrices>([&](auto i) {
@@ -157,7 +157,7 @@ NORMJIT_DEVICE void two_pass_rows(const Arguments& a) {
     }
 }
 
-// Goes through the rows of one part of all rows or of a slice.
+// Goes through the rows of one part, of all rows or of a slice.
 template <class P>
 struct ColumnWalk {
     using S = Stream<P>;

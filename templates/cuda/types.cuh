@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Element types, type lists, and conversion between vectors of elements and the 32-bit words that are loaded and
-// stored. This folder includes no CUDA or host header: NVRTC then needs about 50 ms per kernel instead of 1 s.
+// Element types, type lists, and conversions between vectors of elements and the 32-bit words that are loaded and
+// stored. This folder includes no CUDA or host header, so that NVRTC needs about 50 ms per kernel instead of 1 s.
 #pragma once
 
 namespace normjit {
@@ -63,7 +63,7 @@ struct At<0, First, Rest...> {
 template <class... T>
 struct List {
     static constexpr int count = sizeof...(T);
-    static constexpr int element_bytes = (0 + ... + bytes_of<T>);  // one element of every operand
+    static constexpr int element_bytes = (0 + ... + bytes_of<T>);  // bytes of one element of every operand
     template <int i>
     using type = typename At<i, T...>::type;
     template <int width, int i = count>
@@ -80,7 +80,7 @@ struct List {
     }
 };
 
-// A product that is rounded before it is added to anything.
+// Returns a product that is rounded before it is added to anything.
 NORMJIT_DEVICE float rounded_product(float a, float b) { return __fmul_rn(a, b); }
 NORMJIT_DEVICE double rounded_product(double a, double b) { return __dmul_rn(a, b); }
 NORMJIT_DEVICE float inverse_root(float a) { return __frsqrt_rn(a); }
@@ -102,7 +102,7 @@ NORMJIT_DEVICE double larger_magnitude(double a, double b) {
     return magnitude <= a || a != a ? a : magnitude;
 }
 
-// The larger of a and b; NaN if one is NaN.
+// Returns the larger of a and b; NaN if one is NaN.
 NORMJIT_DEVICE float larger(float a, float b) {
     float result;
     asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
@@ -110,7 +110,7 @@ NORMJIT_DEVICE float larger(float a, float b) {
 }
 NORMJIT_DEVICE double larger(double a, double b) { return b > a || b != b ? b : a; }
 
-// Calls f(Index<begin>), ..., f(Index<end - 1>). It unrolls three at a time, because every instance costs NVRTC time.
+// Calls f(Index<begin>), ..., f(Index<end - 1>). Unrolls three at a time, because every instance costs NVRTC time.
 template <int begin, int end, class F>
 NORMJIT_DEVICE void unroll(const F& f) {
     if constexpr (begin < end) f(Index<begin>{});
@@ -127,7 +127,7 @@ NORMJIT_DEVICE float f32_of_f16(uint32 bits) {
     return value;
 }
 
-// f16 can represent all values of the 8-bit types, those of e4m3 divided by 2^8. 0x7f is the code of e4m3's NaN.
+// f16 can represent all values of the 8-bit types; values of e4m3 are divided by 2^8. 0x7f is the code of e4m3's NaN.
 template <class T>
 NORMJIT_DEVICE float f32_of_8bit(uint32 code) {
     if constexpr (same<T, e5m2>) return f32_of_f16(code << 8);
@@ -149,7 +149,7 @@ NORMJIT_DEVICE void unpack(const uint32* words, Math (&out)[width]) {
     }
 }
 
-// Rounds two numbers to 16-bit elements, to nearest even, with denormals; the low half is the first one in memory.
+// Rounds two numbers to 16-bit elements, to nearest even, with denormals. The low half comes first in memory.
 template <class T>
 NORMJIT_DEVICE uint32 pack_pair(float low, float high) {
     uint32 word;
@@ -158,8 +158,8 @@ NORMJIT_DEVICE uint32 pack_pair(float low, float high) {
     return word;
 }
 
-// Returns the code of a number in an 8-bit type, rounded to nearest even and at most the largest finite value; for a
-// denormal result an addition aligns its lowest bit and rounds.
+// Returns the code of a number in an 8-bit type, rounded to nearest even but not beyond the largest finite value. For a
+// denormal result, an addition aligns its lowest bit and rounds.
 template <class T>
 NORMJIT_DEVICE uint32 code_of(float value) {
     constexpr uint32 fraction = same<T, e4m3> ? 3 : 2, bias = same<T, e4m3> ? 7 : 15, cut = 23 - fraction;
@@ -174,10 +174,10 @@ NORMJIT_DEVICE uint32 code_of(float value) {
     return (exact < (127 + 1 - bias) << 23 ? denormal : normal) | sign;
 }
 
-// Returns the codes of two numbers; the low byte is the first one in memory.
+// Returns the codes of two numbers. The low byte comes first in memory.
 template <class T>
 NORMJIT_DEVICE uint32 code_pair(float low, float high) {
-    if constexpr (same<T, e8m0>)  // the numbers are values of the type
+    if constexpr (same<T, e8m0>)  // the numbers are already values of the type
         return (__float_as_uint(low) >> 23 & 0xff) | (__float_as_uint(high) >> 23 & 0xff) << 8;
 #if __CUDA_ARCH__ >= 890
     unsigned short codes;
@@ -189,7 +189,7 @@ NORMJIT_DEVICE uint32 code_pair(float low, float high) {
 #endif
 }
 
-// Converts f64 to f32 by round-to-odd, so that only the following rounding to 16 bits counts.
+// Converts f64 to f32, rounding to odd, so that only the following rounding to 16 bits has an effect.
 NORMJIT_DEVICE float narrow_to_odd(double value) {
     float cut;
     asm("cvt.rz.f32.f64 %0, %1;" : "=f"(cut) : "d"(value));

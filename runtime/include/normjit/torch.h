@@ -5,10 +5,10 @@
  *     if (normjit_torch_register(NORMJIT_TORCH_ATEN_LAYER_NORM_CPU, 1) != 0) puts(normjit_torch_last_error());
  *
  * makes normjit compute every LayerNorm's backward pass in this process. (Torch prints to stderr when the first kernel
- * of a process replaces another.) libnormjit_torch.so does not link torch; the program does. Functions that return an int
- * return 0, or 1 with the reason in normjit_torch_last_error(). Thread safe. Under Python, a call that normjit cannot
- * serve (for example for a new kernel while a CUDA graph is captured) goes to torch's kernel. In a program without
- * Python it throws, because nothing there gives access to that kernel. */
+ * of a process replaces another.) libnormjit_torch.so does not link torch; the program does. Functions that return an
+ * int return 0, or 1 with the reason in normjit_torch_last_error(). Thread safe. Under Python, a call that normjit
+ * cannot serve (for example for a new kernel while a CUDA graph is being captured) goes to torch's kernel. In a program
+ * without Python it throws, because nothing there gives access to that kernel. */
 #ifndef NORMJIT_TORCH_H
 #define NORMJIT_TORCH_H
 

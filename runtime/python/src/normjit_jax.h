@@ -15,8 +15,8 @@ extern "C" {
 #endif
 
 /* XLA_FFI_Handlers of a backward pass, for the platforms "cpu" and "CUDA". The attribute `spec` is the problem, with
- * any number of rows. The arguments are its inputs and the results its outputs, both in the order of normjit_tensor, with
- * matrices as [M,N]. On a GPU there is one more result, the workspace. */
+ * any number of rows. The arguments are its inputs and the results its outputs, both in the order of normjit_tensor,
+ * with matrices as [M,N]. On a GPU there is one more result, the workspace. */
 struct NormjitXlaCall;
 NORMJIT_API void* normjit_jax_backward_cpu(struct NormjitXlaCall* call);
 NORMJIT_API void* normjit_jax_backward_cuda(struct NormjitXlaCall* call);
