@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// normjit bench: time, rate and share of the memory ceiling of many shapes.
+// normjit bench: measures the time, rate and share of the memory ceiling of many shapes.
 #include "command.h"
 #include "console.h"
 #include "device.h"
@@ -59,7 +59,7 @@ struct BenchOptions {
     bool pad_rows = false;
 };
 
-/// The times of the schedule and of another one, launched in turn.
+/// The times of the schedule and of another one, which were launched in turn.
 struct PairedTimes {
     Schedule other;
     double other_seconds = 0, own_seconds = 0;  ///< medians
@@ -86,7 +86,7 @@ Expected<std::vector<int>> read_threads(const std::vector<std::string>& words) {
     return counts;
 }
 
-/// Measures for the given time, or up to ten times as long if only few rounds fit, because few rounds say next to
+/// Measures for the given time, or up to ten times as long if only a few rounds fit, because a few rounds say almost
 /// nothing.
 Expected<PairedTimes> compare_schedules(Workbench& workbench, const Kernel& kernel, const BenchOptions& options) {
     using Clock = std::chrono::steady_clock;
@@ -206,7 +206,7 @@ Expected<Workbenches> open_workbenches(const std::vector<int>& threads, const Be
     return workbenches;
 }
 
-/// Results as JSON. The file is rewritten after each, so that an interrupted run keeps its results.
+/// Results as JSON. The file is rewritten after each result, so that an interrupted run keeps its results.
 class Document {
   public:
     Document(const BenchOptions& options, const Engine& engine, const ordered_json& facts, size_t planned)

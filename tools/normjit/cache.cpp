@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// normjit cache: compiled kernels on disk, and packs of them.
+// normjit cache: manages compiled kernels on disk, and packs of them.
 #include "cache/folder.h"
 #include "cache/pack.h"
 #include "command.h"
@@ -49,9 +49,9 @@ struct CacheOptions {
     bool json = false;
 };
 
-/// Something that holds an artifact, or should.
+/// Something that holds an artifact, or should hold one.
 struct Item {
-    std::string path;  ///< path of the file; for a pack, with the entry's place
+    std::string path;  ///< the path of the file; for a pack, with the place of the entry
     int64_t bytes = 0;
     double idle_seconds = -1;  ///< time since its last use; unknown in packs
     Expected<Artifact> artifact;
@@ -84,7 +84,7 @@ Expected<Cache> open_cache(const CacheOptions& options) {
     for (const Folder::File& file : files) {
         const std::chrono::duration<double> idle = now - std::chrono::nanoseconds(file.used);
         auto artifact = cache.folder.read(file);
-        if (!artifact.ok() && !cache.folder.has(file)) continue;  // another process has removed it since
+        if (!artifact.ok() && !cache.folder.has(file)) continue;  // another process has removed it meanwhile
         cache.items.push_back({cache.folder.path_of(file), file.bytes, idle.count(), std::move(artifact)});
     }
     return cache;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks that our outputs are within the reference's error bound for correct arithmetic.
+// Checks that our outputs are within the error bound that the reference gives for correct arithmetic.
 //
-// How a framework computes is not known. It orders operations in its own way, so it may be off by 4 times the bound.
-// If some type is narrower than the compute type, it may round intermediates to that type, as PyTorch's CPU column sums
-// do (2.15: an f32 dgamma of bf16 inputs is off by 3 %). That allows 4 spacings of the type, at the size of the element
-// or of its row; for a column sum sqrt(M + 1) times as many, because M roundings go both ways (Higham and Mary, "A New
-// Approach to Probabilistic Rounding Error Analysis", 2019).
+// A framework's way of computing is unknown. It has its own order of operations, so it may be off by 4 times the bound.
+// If some type is narrower than the compute type, it may round intermediate results to that type, as PyTorch's CPU
+// column sums do (2.15: an f32 dgamma of bf16 inputs is off by 3 %). This allows 4 spacings of the type, at the size of
+// the element or of its row; for a column sum sqrt(M + 1) times as many, because M roundings go both ways (Higham and
+// Mary, "A New Approach to Probabilistic Rounding Error Analysis", 2019).
 #include "check.h"
 
 #include "console.h"
@@ -28,7 +28,7 @@ using reference::Gradient;
 /// How far a gradient may exceed the error bound of the reference.
 struct Allowance {
     double bound_factor = 1;
-    double spacings = 0;  ///< spacings of `narrowest`
+    double spacings = 0;  ///< allowed spacings of `narrowest`
     DType narrowest = DType::f32;
 };
 
@@ -51,7 +51,7 @@ double root_mean_square(std::span<const Gradient> gradients) {
     return std::sqrt(squares / static_cast<double>(gradients.size()));
 }
 
-/// Adds one row of a matrix output, or all of another output. `elements` have the distance's type.
+/// Adds one row of a matrix output, or the whole of any other output. `elements` have the distance's type.
 void add_row(std::span<const Gradient> expected, const char* elements, const Allowance& allowance, Distance& distance) {
     double scale = root_mean_square(expected);
     for (size_t j = 0; j < expected.size(); ++j) {
@@ -69,7 +69,7 @@ void add_row(std::span<const Gradient> expected, const char* elements, const All
         double ulp = std::isfinite(off) ? off / spacing : std::numeric_limits<double>::infinity();
         if (ulp <= distance.ulp) continue;
         distance.ulp = ulp;
-        // The limit covers the rounding of the stored value and the arithmetic before it.
+        // The limit covers the arithmetic and the rounding of the stored value after it.
         distance.allowed_ulp = (gradient.error + reference::spacing(distance.type, gradient.value) / 2) / spacing;
     }
 }

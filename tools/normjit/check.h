@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks outputs against double precision, both those of a launch and those that a framework computed.
+// Checks outputs against double precision, both outputs of a launch and outputs that a framework computed.
 #pragma once
 
 #include "problem.h"
@@ -20,19 +20,20 @@ struct ForeignGradient {
     Buffer data;
 };
 
-/// How far a gradient is from the double reference, at the element where it is furthest. The unit, ulp, is the spacing
-/// of the gradient's type there. Elements smaller than the root mean square of their row (for a column output, of all
-/// columns) use the spacing at that, because otherwise a single cancellation would dominate the result.
+/// How far a gradient is from the double reference, at the element where the distance is largest. The unit, ulp, is the
+/// spacing of the gradient's type at that element. For elements smaller than the root mean square of their row (for a
+/// column output, of all columns) it is the spacing at the root mean square, because otherwise a single cancellation
+/// would dominate the result.
 struct Distance {
     DType type = DType::f32;
     DType narrowest = DType::f32;  ///< the narrowest of the types to which its computation may have rounded
     double ulp = 0;
     double allowed_ulp = 0.5;
-    bool holds = true;  ///< every element is as close as required
+    bool holds = true;  ///< every element is as close as it must be
 };
 
 struct OutputCheck {
-    std::string name;  ///< the output's
+    std::string name;  ///< the name of the output
     Distance ours;
     std::optional<Distance> foreign;
 

@@ -15,7 +15,7 @@ namespace {
 constexpr int64_t page = 4096;
 constexpr int64_t touched_at_once = 2 << 20;
 
-/// Additional pages: each use of the block starts at another page.
+/// Additional pages, so that each use of the block can start at another page.
 constexpr int64_t slack_pages = 8192;
 
 }  // namespace
@@ -40,7 +40,7 @@ ColdMemory ColdMemory::of_machine(const Target& target) { return {2 * cache_byte
 Expected<char*> ColdMemory::take(int64_t bytes, bench::Team& team) {
     if (const int64_t needed = bytes + slack_pages * page; block_.bytes() < needed) {
         const int64_t usual = std::min(turn_bytes_ + turn_bytes_ / 8, most_bytes_) + slack_pages * page;
-        block_ = Buffer();  // freed before more is allocated
+        block_ = Buffer();  // freed before more memory is allocated
         auto block = Buffer::allocate(std::max(needed, usual));
         if (!block.ok()) return block.status();
         block_ = *std::move(block);
@@ -52,7 +52,7 @@ Expected<char*> ColdMemory::take(int64_t bytes, bench::Team& team) {
             }
         });
     }
-    // Each start is far from the last one, and used once.
+    // Each start is far from the last one, and is used once.
     const int64_t shift = taken_++ * 5087 % slack_pages * page;
     auto* begin = static_cast<char*>(block_.data());
     const auto misplaced = static_cast<int64_t>(reinterpret_cast<uintptr_t>(begin) % page);

@@ -14,7 +14,7 @@ namespace normjit::cli {
 
 struct Command {
     CommandLine line;
-    std::function<Status()> run;  ///< after the command line has been read
+    std::function<Status()> run;  ///< called after the command line has been read
 };
 
 Command add_run(const CommandLine& program);

@@ -16,8 +16,8 @@
 namespace normjit::cli {
 namespace {
 
-/// Returns what is wrong with a word that should name a command of `app`, or nothing if it names one, which checks its
-/// own command in turn. `path` is how the user calls the app.
+/// Returns what is wrong with a word that should name a command of `app`, or nothing if it does name one. That command
+/// checks its own subcommand in turn. `path` is how the user calls the app.
 std::string wrong_command(const CLI::App& app, const std::string& path, const std::string& word) {
     const std::string given = word.starts_with('-') ? "" : word;
     std::string allowed;
@@ -32,7 +32,7 @@ std::string wrong_command(const CLI::App& app, const std::string& path, const st
                        given.empty() ? "no command" : fmt::format("unknown command '{}'", given), allowed, path);
 }
 
-/// Reads numbers as specs do. CLI11 would take 010 for 8, accept nan in any range, and accept numbers that are too
+/// Reads numbers as specs do. CLI11 would read 010 as 8, and would accept nan in any range and numbers that are too
 /// large for a seed.
 template <typename Value>
 Expected<Value> read_number(const std::string& word, const OptionRules<Value>& rules) {
@@ -53,7 +53,7 @@ Expected<Value> read_number(const std::string& word, const OptionRules<Value>& r
     return value;
 }
 
-/// Refuses what is given to a flag, as in --check=maybe, unless it is one of CLI11's words.
+/// Refuses a value for a flag, as in --check=maybe, unless it is one of CLI11's words.
 std::string refuse_no_answer(const std::string& word) {
     try {
         CLI::detail::to_flag_value(word);
@@ -63,7 +63,7 @@ std::string refuse_no_answer(const std::string& word) {
     }
 }
 
-/// Refuses an empty word, which is what an unset variable of a script leaves.
+/// Refuses an empty word, which is what a script's unset variable leaves.
 std::string refuse_empty(const std::string& word) { return word.empty() ? "must not be empty" : ""; }
 
 }  // namespace
@@ -140,7 +140,7 @@ ProgramLine::Parsed ProgramLine::parse(int argc, char** argv) {
         return {Outcome::run, ""};
     } catch (const CLI::ParseError& error) {
         if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) {
-            std::ostringstream asked;  // happens for --help and --version
+            std::ostringstream asked;  // this is the case for --help and --version
             app_->exit(error, asked, asked);
             return {Outcome::asked_for_text, asked.str()};
         }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The options of the program and its commands: an interface to CLI11, whose headers are so expensive to compile that
-// only one source includes them.
+// The options of the program and its commands. This is an interface to CLI11, whose headers are so expensive to compile
+// that only one source includes them.
 #pragma once
 
 #include <functional>
@@ -17,7 +17,7 @@ class App;
 
 namespace normjit::cli {
 
-/// What an option requires beyond a value of its type.
+/// What an option requires in addition to a value of its type.
 template <typename Value>
 struct OptionRules {
     std::optional<std::pair<Value, Value>> range = {};  ///< the least and the most allowed value
@@ -27,7 +27,7 @@ struct OptionRules {
     std::string excludes = {};  ///< the name of another option of the command
 };
 
-/// One command; a copy refers to the same command. Values are written when the command line is read, and must live
+/// One command. A copy refers to the same command. Values are written when the command line is read, and must live
 /// until then.
 class CommandLine {
   public:
@@ -35,7 +35,7 @@ class CommandLine {
 
     CommandLine add_command(const char* name, const char* help) const;
     void require_command() const;
-    void take_options_of_outer() const;  ///< Accepts the program's options after this command's name, too.
+    void take_options_of_outer() const;  ///< Accepts the program's options after this command's name as well.
     void set_footer(const char* text) const;
 
     /// `names` is "word" for an argument without a name, or "-s,--long". Value is std::string, a vector of it, int,
@@ -61,7 +61,7 @@ class ProgramLine {
 
     CommandLine commands() const;
 
-    /// The message is the text of --help or --version if that was asked for, or the user's mistake.
+    /// The message is the text of --help or --version, if that was requested, or the user's mistake.
     enum class Outcome { run, asked_for_text, wrong };
     struct Parsed {
         Outcome outcome;

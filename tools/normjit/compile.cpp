@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// normjit compile: shows what the compiler makes of a spec, at any stage. Needs no device.
+// normjit compile: shows what the compiler makes of a spec, at any stage. It needs no device.
 #include "normjit/compile.h"
 
 #include "command.h"
@@ -60,8 +60,8 @@ struct Job {
     Target target;
 };
 
-/// Times in seconds: of the first compilation in this process, which finds and opens NVRTC, and medians of many
-/// compilations. Loading is measured only on the machine that the target describes.
+/// Times in seconds: the time of the first compilation in this process, which finds and opens NVRTC, and medians over
+/// many compilations. Loading is measured only on the machine that the target describes.
 struct Times {
     double first_compile = 0;
     bench::Sample compile, load;
@@ -89,7 +89,7 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-/// Measures 201 times, or as often as the budget allows.
+/// Measures 201 times, or as many times as the budget allows.
 template <class F>
 Expected<bench::Sample> time_many(F&& work) {
     constexpr int rounds = 201, fewest = 9;
@@ -115,7 +115,7 @@ Expected<Times> time_job(const Job& job, const Artifact& artifact, double first_
     return times;
 }
 
-/// Returns the stages of code for this kind of target.
+/// Returns the stages of code that this kind of target has.
 std::vector<std::string> stages(const Target& target) {
     const auto found = backend_of(target);
     const std::string backend = found.ok() ? *found : "";
@@ -157,7 +157,7 @@ std::string summary(const Artifact& artifact, const Times* times) {
     const auto backend = backend_of(artifact.spec, artifact.schedule, artifact.target);
     if (backend.ok()) add("backend", *backend);
     for (const CudaPath& path : artifact.cuda_paths) {
-        for (const CudaLaunch& launch : path.launches) {  // the final reduce is every path's last launch
+        for (const CudaLaunch& launch : path.launches) {  // the final reduce is the last launch of every path
             if (std::ranges::find(entries, launch.entry) == entries.end()) entries.push_back(launch.entry);
         }
     }

@@ -20,7 +20,7 @@ std::string three_digits(double value) {
     return fmt::format("{:.{}f}", value, decimals);
 }
 
-/// Writes to stderr. What stderr does not accept is lost, because a message must not end the work that it reports.
+/// Writes to stderr. Text that stderr does not accept is lost, because a message must not end the work that it reports.
 void put(const std::string& text) {
     [[maybe_unused]] const size_t written = std::fwrite(text.data(), 1, text.size(), stderr);
     std::fflush(stderr);

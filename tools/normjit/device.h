@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The devices that --device can name. A new kind of device is one more entry here and an Engine that creates it.
+// The devices that --device can name. A new kind of device needs one more entry here and an Engine that creates it.
 #pragma once
 
 #include "command_line.h"
@@ -27,10 +27,10 @@ void add_threads_option(const CommandLine& command, DeviceOptions& options);
 /// Adds --backend.
 void add_backend_option(const CommandLine& command, BackendChoice& backend);
 
-/// Opens an engine. Fails with `unavailable` for a device that this build or machine does not have.
+/// Opens an engine. Fails with `unavailable` if this build or machine does not have the device.
 Expected<Engine> open_engine(const DeviceOptions& options);
 
-/// One device as `normjit info` shows it.
+/// A device, as `normjit info` shows it.
 struct DeviceState {
     std::string name;
     bool available = false;

@@ -59,13 +59,13 @@ std::string read_all(int descriptor) {
 
 /// A program of this machine that prints code as text. `arguments` ends before the name of the file.
 struct Tool {
-    std::vector<std::string> names;  ///< tried in turn, each a name in PATH or a full path
+    std::vector<std::string> names;  ///< tried one after the other; each is a name in PATH or a full path
     std::vector<std::string> arguments;
     std::string_view wanted_by;  ///< quoted in the error: "--emit asm needs objdump (binutils)"
 };
 
 Expected<std::string> run_tool(const Tool& tool, const std::vector<uint8_t>& code) {
-    if (getauxval(AT_SECURE) != 0) {  // PATH belongs to the caller
+    if (getauxval(AT_SECURE) != 0) {  // PATH comes from the caller
         return unavailable(
             fmt::format("{}; a program with more rights than its caller starts no other program", tool.wanted_by));
     }
@@ -113,7 +113,7 @@ Expected<std::string> run_objdump(const std::vector<uint8_t>& code) {
         code);
 }
 
-/// Returns the address at the start of an instruction's line, as in "   1f:\tret"; -1 for other lines.
+/// Returns the address at the start of an instruction's line, such as "   1f:\tret"; -1 for other lines.
 int64_t address_of(const std::string& text) {
     size_t start = text.find_first_not_of(' ');
     size_t colon = text.find(":\t");
@@ -123,8 +123,8 @@ int64_t address_of(const std::string& text) {
     return error == std::errc() && end == text.data() + colon ? address : -1;
 }
 
-/// Returns where the constants start: the first address after the code that an instruction reads relative to its own,
-/// which objdump notes as "# 0x23c0".
+/// Returns where the constants start: the lowest address after the code that an instruction reads relative to its own.
+/// objdump writes it as "# 0x23c0".
 int64_t constants_start(const Artifact& artifact, const std::string& listing) {
     auto start = static_cast<int64_t>(artifact.code.size());
     constexpr std::string_view mark = "# 0x";

@@ -23,13 +23,13 @@ PerTensor<std::vector<double>> inputs_of(const Problem& made) {
     return inputs;
 }
 
-/// Returns the problem of one slice.
+/// Returns the spec of the problem with only one slice.
 Spec spec_of_slice(Spec spec) {
     spec.slices = 1;
     return canonical(spec);
 }
 
-/// Returns `most` of `count` numbers: half of them consecutive at either end, where tails are, the others far apart.
+/// Returns `most` of `count` numbers: half of them consecutive at both ends, where tails are, the others far apart.
 std::vector<int64_t> pick(int64_t count, int64_t most) {
     std::vector<int64_t> picked;
     const int64_t ends = most / 4;
@@ -60,7 +60,7 @@ ExpectedOutputs::ExpectedOutputs(const Problem& made, Batch batch)
     spec_.tells_slices_apart() ? compute_by_slice(inputs) : compute_alike(inputs);
 }
 
-/// Computes the outputs if every row has the same columns.
+/// Computes the outputs if all rows have the same columns.
 void ExpectedOutputs::compute_alike(const Inputs& inputs) {
     const int64_t made = made_.all_rows();
     const auto all = reference::compute_repeated(spec_of_slice(spec_), made, batch_.all_rows(), inputs);
@@ -99,7 +99,7 @@ void ExpectedOutputs::compute_by_slice(const Inputs& inputs) {
     }
 }
 
-/// Returns `count` rows, starting with row `first` of all rows, with the columns of their slice.
+/// Returns `count` rows and the columns of their slice, beginning with row `first` of all rows.
 ExpectedOutputs::Inputs ExpectedOutputs::rows_of(const Inputs& inputs, int64_t slice, int64_t first,
                                                  int64_t count) const {
     Inputs part;
@@ -158,7 +158,7 @@ Status ExpectedOutputs::check_columns(const Columns& columns, const void* elemen
     const auto size = static_cast<int64_t>(size_of(spec_.dtype(tensor)));
     const auto& all = (per_slice ? slices_.at(columns.slice) : shared_)[tensor];
     const int64_t rows = per_slice ? batch_.rows : batch_.all_rows();
-    // Allows twice the additions that a kernel needs, because it may fold its own sums in another order.
+    // This allows twice the additions that a kernel needs, because it may fold its own sums in another order.
     const int64_t additions = 2 * ((rows + groups - 1) / std::max<int64_t>(groups, 1) + groups) + 64;
     for (int64_t j = 0; j < static_cast<int64_t>(all.size()); ++j) {
         const reference::Gradient& each = all[static_cast<size_t>(j)];

@@ -18,7 +18,8 @@ namespace {
 
 using Declared = ir::Signature::Tensor;
 
-/// Returns the first matrix that is not missing; of a formula with slices, one that has a row for each of them.
+/// Returns the first matrix that is not missing. If the formula has slices, returns one that has a row for each of
+/// them.
 const StoredTensor* first_matrix(const ir::Signature& signature, const FileProblem& in_file) {
     const StoredTensor* found = nullptr;
     bool has_slices = false;
@@ -44,8 +45,8 @@ Status derive_input(SpecFields& fields, const SafetensorsFile& file, const FileP
         fmt::format("{}: there is no tensor \"{}{}\", which the formula reads", file.path(), in_file.prefix(), name));
 }
 
-/// Returns the values of the forward pass that the backward pass reads: those of save=, else the statistics of rows that
-/// the file has. What else it needs it computes again.
+/// Returns the values of the forward pass that the backward pass reads: those that save= lists, else the statistics of
+/// rows that the file has. The backward pass computes everything else again.
 std::vector<std::string> derive_saved(SpecFields& fields, const ir::Signature& signature, const FileProblem& in_file) {
     std::vector<std::string> saved;
     if (const auto given = find(fields, "save")) {
@@ -60,7 +61,7 @@ std::vector<std::string> derive_saved(SpecFields& fields, const ir::Signature& s
     return saved;
 }
 
-/// Sets the number of slices that a tensor [S,N] has, or that x has beside a matrix [M,N] which all slices share.
+/// Sets the number of slices, which a tensor [S,N] has, or which x has if all slices share another matrix [M,N].
 Status derive_slices(SpecFields& fields, const ir::Signature& signature, const SafetensorsFile& file,
                      const FileProblem& in_file, const StoredTensor& x) {
     const auto imply = [&](const StoredTensor& stored, int64_t slices) {

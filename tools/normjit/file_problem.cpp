@@ -41,7 +41,7 @@ std::optional<std::string> expected_of(const std::string& name) {
     return parent;
 }
 
-/// Sets the type of an optional input if the file has it, unless the user gave it as none.
+/// Sets the type of an optional input if the file has it, unless the user said that there is none.
 Status derive_optional(SpecFields& fields, const SafetensorsFile& file, const FileProblem& in_file,
                        std::string_view key) {
     const auto given = find(fields, key);
@@ -57,7 +57,7 @@ Status derive_optional(SpecFields& fields, const SafetensorsFile& file, const Fi
     return derive_type(fields, file, *tensor, key);
 }
 
-/// Gives outputs that are accumulated the type of their existing values.
+/// Gives outputs that are accumulated the type of their old values.
 Status derive_accumulated(SpecFields& fields, const SafetensorsFile& file, const FileProblem& in_file) {
     const std::string named = find(fields, "accumulate").value_or("");
     for (const std::string_view word : text::split(named, ',')) {
@@ -67,8 +67,8 @@ Status derive_accumulated(SpecFields& fields, const SafetensorsFile& file, const
     return {};
 }
 
-/// Adds the norm and the keys of a text, "norm=rmsnorm eps=1e-6", "rmsnorm eps=1e-6" or a formula and keys, replacing
-/// existing ones.
+/// Adds the norm and the keys of a text, such as "norm=rmsnorm eps=1e-6", "rmsnorm eps=1e-6", or a formula and keys.
+/// They replace existing ones.
 Status add_text(SpecFields& fields, std::string_view subject, std::string_view text) {
     std::string norm;
     if (begins_with_formula(text)) {
@@ -84,7 +84,7 @@ Status add_text(SpecFields& fields, std::string_view subject, std::string_view t
     return {};
 }
 
-/// Returns the keys that the user gave: those of the file's metadata, then those of the command line.
+/// Returns the keys that the user gave: first those in the file's metadata, then those on the command line.
 Expected<SpecFields> said_fields(const SafetensorsFile& file, const FileProblem& in_file, const std::string& given) {
     SpecFields fields;
     for (const std::string& key : {std::string("spec"), in_file.prefix() + "spec"}) {
@@ -116,7 +116,7 @@ Status derive_norm(SpecFields& fields, const SafetensorsFile& file, const FilePr
     return {};
 }
 
-/// Uses the statistics in the file. If they are incomplete, they are computed again from x.
+/// Uses the statistics in the file. If some are missing, all are computed again from x.
 Status derive_stats(SpecFields& fields, const SafetensorsFile& file, const FileProblem& in_file) {
     if (is_forward(fields)) return {};
     const auto given = find(fields, "stats");
@@ -139,8 +139,8 @@ Status derive_stats(SpecFields& fields, const SafetensorsFile& file, const FileP
     return {};
 }
 
-/// Handles gamma and beta with a row for each slice, [..., N] after the first dimensions of x. The number of slices may
-/// also be given; `any` becomes the number that these tensors have.
+/// Handles gamma and beta with a row for each slice, whose shape is [..., N] after the first dimensions of x. The
+/// number of slices may be given as well; `any` becomes the number that these tensors have.
 Status derive_slices(SpecFields& fields, const SafetensorsFile& file, const FileProblem& in_file,
                      const StoredTensor& x) {
     std::vector<std::string_view> per_slice;
@@ -280,7 +280,7 @@ Status read_inputs(const SafetensorsFile& file, const FileProblem& in_file, cons
         if (!problem.spec.has(tensor)) continue;
         if (problem.spec.writes(tensor) && !problem.spec.accumulates(tensor)) continue;
         const StoredTensor* stored = stored_of(in_file, problem.spec, tensor);
-        if (!stored || stored->bytes() != problem.tensors[tensor].bytes()) continue;  // has a type, but is not read
+        if (!stored || stored->bytes() != problem.tensors[tensor].bytes()) continue;  // it has a type, but is not read
         NORMJIT_RETURN_IF_ERROR(file.read(*stored, problem.tensors[tensor].data()));
     }
     return {};

@@ -15,13 +15,14 @@ int64_t columns_of(const Spec& spec, Tensor tensor) {
     return axes.run > 1 ? spec.cols / axes.run : spec.cols;
 }
 
-/// True for [N], or a row for each slice, in any dimensions: derive_slices() compares those of gamma and beta with x's.
+/// True for [N], or for a row for each slice in any dimensions: derive_slices() compares those of gamma and beta with
+/// x's.
 bool are_columns(const std::vector<int64_t>& shape, const Spec& spec, Tensor tensor) {
     return !shape.empty() && shape.back() == columns_of(spec, tensor) &&
            count(shape) == elements_of(spec, tensor, *spec.batch());
 }
 
-/// Says which shapes a tensor may have beside x.
+/// Says which shapes a tensor may have, given x.
 std::string allowed_shape(const Spec& spec, Tensor tensor, const StoredTensor& x) {
     const Axes axes = spec.axes(tensor);
     const std::string name_of_x = x.name.substr(x.name.rfind('.') + 1);
@@ -47,7 +48,7 @@ bool fits(const std::vector<int64_t>& shape, const Spec& spec, Tensor tensor, co
 std::string shape_text(const std::vector<int64_t>& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
 
 int64_t count(const std::vector<int64_t>& shape) {
-    int64_t elements = 1;  // the reader has bounded the product
+    int64_t elements = 1;  // the reader has limited the product
     for (int64_t size : shape) elements *= size;
     return elements;
 }

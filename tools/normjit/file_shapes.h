@@ -13,13 +13,14 @@ namespace normjit::cli {
 /// Returns "[2, 4]".
 std::string shape_text(const std::vector<int64_t>& shape);
 
-/// Returns the number of elements. The reader has bounded it.
+/// Returns the number of elements, which the reader has limited.
 int64_t count(const std::vector<int64_t>& shape);
 
 /// Checks the shapes of the inputs that the spec uses.
 Status check_shapes(const SafetensorsFile& file, const FileProblem& in_file, const Spec& spec);
 
-/// Returns the shape of an output in a file: dx as x, a statistic as the rows of x, dgamma as gamma.
+/// Returns the shape of an output in a file: dx has the shape of x, a statistic that of the rows of x, dgamma that of
+/// gamma.
 std::vector<int64_t> output_shape(const FileProblem& in_file, const Spec& spec, Tensor output);
 
 }  // namespace normjit::cli

@@ -22,7 +22,7 @@ Expected<std::string> read_text_file(const std::string& path) {
 
 namespace {
 
-/// True for two names of one file, which need not exist yet; not for devices and pipes, which lose nothing.
+/// True if both names are one file, which need not exist yet. False for devices and pipes, which lose nothing.
 bool are_one_file(const std::string& path, const std::string& other) {
     std::error_code error;
     const bool exists = std::filesystem::exists(path, error);
@@ -42,7 +42,7 @@ Status check_writable(const std::string& path, const std::vector<std::string>& o
     }
     std::error_code error;
     if (!std::filesystem::is_fifo(path, error)) return OutputFile::create(path).status();
-    if (access(path.c_str(), W_OK) == 0) return {};  // a pipe's reader ends when a writer has come and gone
+    if (access(path.c_str(), W_OK) == 0) return {};  // the reader of a pipe would end when a writer has come and gone
     return invalid_argument(fmt::format("{}: cannot be written: {}", path, std::strerror(errno)));
 }
 

@@ -13,7 +13,7 @@ constexpr int64_t chunk_bytes = 16;
 
 bool is_moved(const Spec& spec, Tensor tensor) { return spec.is_matrix(tensor) && spec.takes_part(tensor); }
 
-/// A matrix whose size is not a multiple of a chunk loses its last bytes.
+/// If the size of a matrix is not a multiple of a chunk, its last bytes are left out.
 bench::GpuStream stream_over(const GpuProblem& problem) {
     const Spec& spec = problem.spec();
     size_t narrowest = 8;

@@ -53,7 +53,7 @@ class GpuCheckedProblem final : public CheckedProblem {
         }
         std::vector<cuda::WorkStream::Work> works;
         for (const cuda::CapturedGraph& graph : graphs) works.push_back([&] { return tools_.stream->launch(graph); });
-        for (const auto& work : works) NORMJIT_RETURN_IF_ERROR(work());  // a graph's first launch uploads it
+        for (const auto& work : works) NORMJIT_RETURN_IF_ERROR(work());  // the first launch of a graph uploads it
         return tools_.stream->time(rounds, tools_.flush, works);
     }
 

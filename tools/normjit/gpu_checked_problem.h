@@ -11,14 +11,14 @@
 
 namespace normjit::cli {
 
-/// The tools that it takes from the workbench, which must outlive it.
+/// The tools that a problem borrows from the workbench, which must outlive it.
 struct GpuTools {
     cuda::WorkStream* stream = nullptr;
     cuda::WorkStream::Work flush;  ///< empties the L2 cache
     std::function<Expected<bench::Measurement>(const Kernel&, const GpuProblem&, const bench::MeasureOptions&)> measure;
 };
 
-/// `expected` belongs to the rows that `problem` was uploaded from.
+/// `expected` must come from the rows from which `problem` was uploaded.
 std::unique_ptr<CheckedProblem> make_gpu_checked_problem(GpuTools tools, GpuProblem problem,
                                                          std::shared_ptr<const ExpectedOutputs> expected);
 

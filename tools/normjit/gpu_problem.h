@@ -16,18 +16,18 @@ namespace normjit::cli {
 class GpuProblem {
   public:
     /// Copies the inputs of `host`. If the batch has more rows, they repeat the rows of `host`, not necessarily a whole
-    /// number of times. `unavailable` if the GPU has less memory than needed.
+    /// number of times. Fails with `unavailable` if the GPU has too little memory.
     static Expected<GpuProblem> upload(std::shared_ptr<const cuda::Gpu> gpu, const Kernel& kernel, const Problem& host,
                                        Batch batch);
 
-    /// Makes the workspace large enough for another kernel of this problem. If it grows, arguments made before become
-    /// invalid.
+    /// Makes the workspace large enough for another kernel of this problem. If it grows, arguments that were made
+    /// before become invalid.
     Status fit(const Kernel& kernel);
 
-    /// Fills the outputs with NaN, and those that are added to with their initial values.
+    /// Fills the outputs with NaN. Outputs that are added to get their initial values.
     Status spoil_outputs() const;
 
-    /// Copies the outputs back; only for as many rows as `host` has.
+    /// Copies the outputs back, but only as many rows as `host` has.
     Status download(const Problem& host) const;
 
     /// Returns arguments for this stream.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Times launches on a GPU: graph replays between two events, the L2 cache flushed before each, ceiling and launch in
-// turn.
+// Times launches on a GPU: graph replays between two events, with the L2 cache flushed before each, ceiling and launch
+// in turn.
 #include "device/cuda/code.h"
 #include "device/cuda/gpu.h"
 #include "device/cuda/graph.h"
@@ -105,7 +105,7 @@ class GpuWorkbench final : public Workbench {
 
     Status flush() const { return stream_->fill(flush_.data(), 0, flush_bytes); }
 
-    /// Runs each work a few times to find the fastest, and returns their median seconds.
+    /// Runs each work a few times, to find the fastest, and returns their medians in seconds.
     Expected<std::vector<double>> try_out(const std::vector<Work>& works) const {
         constexpr int repetitions = 5;
         NORMJIT_TRY(auto seconds, stream_->time(repetitions, [this] { return flush(); }, works));
@@ -139,7 +139,7 @@ class GpuWorkbench final : public Workbench {
         return {};
     }
 
-    /// Measures how long a launch, and how long an empty launch, keeps its caller while the GPU's queue has room.
+    /// Measures how long a launch, and an empty launch, keeps its caller while the GPU's queue has room.
     Status measure_host(Measurement& result, const Work& launch) const {
         constexpr double too_long = 300e-6;
         if (result.launch.median > too_long) return {};
@@ -178,7 +178,8 @@ class GpuWorkbench final : public Workbench {
         return std::chrono::duration<double>(end - start).count() / launches;
     }
 
-    /// Data of a checked problem, kept because the tuner opens the same one again to confirm a winner in other memory.
+    /// The data of a checked problem. It is kept because the tuner opens the same problem again to confirm a winner in
+    /// other memory.
     struct Made {
         Problem problem;
         Batch batch;
@@ -196,7 +197,7 @@ class GpuWorkbench final : public Workbench {
 
 Expected<std::unique_ptr<Workbench>> open_gpu_workbench(const DeviceOptions& options) {
     NORMJIT_TRY(const Engine engine, open_engine(options));
-    int ordinal = 0;  // the engine has read the same text
+    int ordinal = 0;  // the engine has already read the same text
     const std::string& device = engine.device();
     std::from_chars(device.data() + device.find(':') + 1, device.data() + device.size(), ordinal);
     NORMJIT_TRY(auto gpu, cuda::Gpu::open(ordinal));

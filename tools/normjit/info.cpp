@@ -47,7 +47,7 @@ std::string nvrtc_text(const CudaCompiler& nvrtc) {
     return fmt::format("{}.{}, {}", nvrtc.major, nvrtc.minor, nvrtc.path);
 }
 
-/// Returns this machine as an engine sees it: with another back end where a process may not run code that it makes.
+/// Returns this machine as an engine sees it. The back end is another one if a process may not run code that it makes.
 Expected<Target> own_target() {
     NORMJIT_TRY(const Engine engine, Engine::create({.threads = 1, .parallel_for = {}}));
     return engine.target();
@@ -66,7 +66,7 @@ struct Variable {
     std::string meaning;
 };
 
-/// Returns the variables that normjit reads, then those that are set and only look like one.
+/// Returns the variables that normjit reads, then those that are set and only look like one of them.
 std::vector<Variable> variables() {
     std::vector<Variable> all;
     std::vector<std::string_view> names;
@@ -109,7 +109,7 @@ ordered_json program_facts() {
     return facts;
 }
 
-/// Returns the name of a code generator; if there is none, says what that means.
+/// Returns the name of a code generator. If there is none, says what that means.
 std::string backend_text(const Expected<std::string>& backend) {
     if (!backend.ok()) return backend.status().message();
     return *backend == "portable" ? "portable: formulas are evaluated in C++, slowly" : *backend;
@@ -143,7 +143,7 @@ std::string program_text() {
     return text + environment.text();
 }
 
-/// The choice of an engine on the device; for a target without a device, the heuristic's choice.
+/// What an engine on the device chooses; for a target without a device, what the heuristic chooses.
 struct Choice {
     Target target;
     ChosenSchedule chosen;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes data without a file. Every element is a function of the seed, its tensor and its place.
+// Makes data without a file. Every element is a function of the seed, of its tensor and of its place.
 #include "element.h"
 #include "formula.h"
 #include "problem.h"
@@ -21,8 +21,8 @@ uint64_t mix(uint64_t value) {
     return value ^ (value >> 31);
 }
 
-/// Returns a number of mean 0 and variance 1: the sum of four uniform 16-bit numbers, close to normal within 3.4
-/// deviations and never beyond.
+/// Returns a number with mean 0 and variance 1. It is the sum of four uniform 16-bit numbers, which is close to normal
+/// within 3.4 deviations and never beyond.
 double normal(uint64_t stream, int64_t index) {
     uint64_t bits = mix(stream + static_cast<uint64_t>(index));
     double sum = 0;
@@ -66,7 +66,7 @@ void fill(const Problem& problem, Tensor tensor, uint64_t seed, bench::Team& tea
 }
 
 /// Fills the statistics as a forward pass saves them. If x is not the layer's input, that input is unknown, and any
-/// statistics fit some input.
+/// statistics are right for some input.
 void fill_statistics(const Problem& problem, bench::Team& team) {
     const Spec& spec = problem.spec;
     const bool from_x = spec.source == Source::x && spec.has(Tensor::x);
@@ -92,7 +92,7 @@ void fill_statistics(const Problem& problem, bench::Team& team) {
     });
 }
 
-/// Computes the values that a forward pass would have saved. Values that no output depends on are not stored.
+/// Computes the values that a forward pass would have saved. Does not store values that no output depends on.
 void fill_saved(const Problem& problem) {
     const Spec& spec = problem.spec;
     if (spec.formula->saved.empty()) return;

@@ -17,12 +17,13 @@ namespace {
 constexpr int64_t alignment = 64;
 static_assert(alignment % workspace_alignment == 0);
 
-/// Refuses too large problems: systems hand out more memory than they have, and end the process when it is used.
+/// Refuses problems that are too large, because systems hand out more memory than they have, and end the process when
+/// it is used.
 Status check_memory(const Spec& spec, Batch batch) {
     double needed = 0;
     for (Tensor tensor : all_tensors) {
         if (!spec.has(tensor)) continue;
-        const Axes& axes = spec.axes(tensor);  // in floating point, because the numbers may be too large for 64 bits
+        const Axes& axes = spec.axes(tensor);  // in floating point, because the numbers may not fit 64 bits
         const double rows = axes.row ? static_cast<double>(batch.rows) : 1;
         const double slices = axes.slice ? static_cast<double>(batch.slices) : 1;
         needed += slices * rows * static_cast<double>(axes.width(spec.cols)) *
@@ -46,8 +47,8 @@ void touch(const Buffer& buffer, bench::Team& team) {
 
 Expected<Buffer> Buffer::allocate(int64_t bytes) {
     Buffer buffer;
-    // Has room for one line more than requested, so that the memory ceiling may run over the last partial line of a
-    // matrix.
+    // There is room for one line more than requested, so that the memory ceiling may run over the last partial line of
+    // a matrix.
     buffer.memory_ = allocate_aligned(alignment, bytes);
     if (!buffer.memory_) return failed(fmt::format("no memory for {}", format_bytes(static_cast<double>(bytes))));
     buffer.bytes_ = bytes;

@@ -17,8 +17,8 @@
 
 namespace normjit::cli {
 
-/// Memory that starts at a cache line. It is not touched when it is made: each page goes to the thread that writes it
-/// first.
+/// Memory that starts at a cache line. Making it does not touch it, so that each page goes to the thread that first
+/// writes it.
 class Buffer {
   public:
     Buffer() = default;
@@ -37,14 +37,14 @@ struct Problem {
     Batch batch{0};
     int64_t row_alignment = 1;            ///< rows of matrices start at multiples of this many bytes
     PerTensor<Buffer> tensors;            ///< empty for tensors that the spec does not use
-    PerTensor<std::vector<char>> before;  ///< keep_accumulated()
+    PerTensor<std::vector<char>> before;  ///< filled by keep_accumulated()
     Buffer workspace;
 
     /// Returns the number of elements of a tensor in this problem.
     int64_t elements(Tensor tensor) const { return elements_of(spec, tensor, batch); }
     /// Returns the number of elements from one row of a matrix to the next.
     int64_t row_stride(Tensor matrix) const;
-    /// Returns the address of element i of a tensor, where gaps between rows do not count.
+    /// Returns the address of element i of a tensor, not counting gaps between rows.
     void* element(Tensor tensor, int64_t i) const;
     Arguments arguments() const;
     /// Keeps the values of outputs that are added to, for restore_accumulated() after launches.
@@ -54,16 +54,16 @@ struct Problem {
     bench::Traffic traffic() const;
 };
 
-/// Allocates every tensor of the spec and the kernel's preferred workspace. Refuses with `unavailable` more than the
-/// machine has. The team's threads touch outputs and workspace. `row_alignment` is a multiple of an element's size, up
-/// to a cache line, or 1 for rows without gaps.
+/// Allocates every tensor of the spec and the kernel's preferred workspace. Refuses with `unavailable` if the machine
+/// has less memory. The team's threads touch outputs and workspace. `row_alignment` is a multiple of an element's size,
+/// up to a cache line, or 1 for rows without gaps.
 Expected<Problem> allocate_problem(const Kernel& kernel, Batch batch, bench::Team& team, int64_t row_alignment = 1);
 
-/// Sets every bit: a NaN of any type.
+/// Sets every bit, which makes a NaN in any type.
 void fill_with_nan(void* memory, int64_t bytes, bench::Team& team);
 
-/// Fills the inputs: x normal around a mean of 0.5, dy normal, gamma + gamma_offset around 1, statistics as a forward
-/// pass with eps = 1e-5 saves them. The same seed gives the same data for any number of threads.
+/// Fills the inputs: x is normal around a mean of 0.5, dy is normal, gamma + gamma_offset is around 1, and statistics
+/// are as a forward pass with eps = 1e-5 saves them. The same seed gives the same data for any number of threads.
 void fill_inputs(const Problem& problem, uint64_t seed, bench::Team& team);
 
 }  // namespace normjit::cli

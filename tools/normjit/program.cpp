@@ -27,8 +27,8 @@ constexpr const char* program_examples = R"(Examples:
 
 Exit codes: 0 done; 1 it ran and failed; 2 bad input or usage; 3 not available on this machine.)";
 
-/// Fills closed standard streams. A file that is opened while stdin, stdout or stderr is closed would take its place,
-/// and messages would go into the file.
+/// Opens standard streams that are closed. A file that is opened while stdin, stdout or stderr is closed would take its
+/// place, and messages would go into the file.
 void hold_standard_streams() {
     int file = open("/dev/null", O_RDONLY);  // writing to stdout or stderr must still be an error
     while (file >= 0 && file <= STDERR_FILENO) file = open("/dev/null", O_RDONLY);

@@ -13,13 +13,13 @@ namespace {
 
 constexpr int64_t line = 64, page_bytes = 4096;
 
-/// Allocators give larger blocks pages of their own, so all begin at the same place of a page. So do these.
+/// Allocators give larger blocks their own pages, so that all blocks begin at the same place of a page. So do these.
 constexpr int64_t least_of_own_pages = 128 << 10;
 
 /// True if the problem has the tensor, and it has rows.
 bool has_rows(const Spec& spec, Tensor tensor) { return spec.has(tensor) && spec.axes(tensor).row; }
 
-/// Returns a step that walks through that many copies, each once and far from the last one.
+/// Returns a step that goes through that many copies, each once and far from the one before.
 int64_t step_through(int64_t copies) {
     constexpr double golden = 0.618;
     auto step = std::max<int64_t>(1, static_cast<int64_t>(golden * static_cast<double>(copies)));
@@ -50,11 +50,11 @@ void RotatingCopies::lay_out() {
         const bool has_own_pages = bytes >= least_of_own_pages;
         if (has_own_pages) stride_ = round_up(stride_, page_bytes);
         moving_.push_back({tensor, stride_});
-        // Large tensors of a power of two must not all fall into the same sets of a cache, so there is a page between
-        // them.
+        // Large tensors whose size is a power of two must not all fall into the same sets of a cache, so there is a
+        // page between them.
         stride_ = has_own_pages ? round_up(stride_ + bytes + line, page_bytes) : round_up(stride_ + bytes, line);
     }
-    // Consecutive copies keep that place.
+    // Consecutive copies must keep that place.
     if (stride_ >= least_of_own_pages) stride_ = round_up(stride_, page_bytes);
 }
 
@@ -75,7 +75,7 @@ Status RotatingCopies::spread(ColdMemory& memory, bench::Team& team) {
                     static_cast<const char*>(problem_.tensors[moving.tensor].data()) + begin,
                     static_cast<size_t>(end - begin));
     };
-    // If there are only few copies, they are large, so all threads work on each.
+    // If there are only a few copies, they are large, so all threads work on each.
     for (const Moving& moving : moving_) {
         if (problem_.spec.writes(moving.tensor)) continue;
         const int64_t bytes = bytes_of(moving.tensor);

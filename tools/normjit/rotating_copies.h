@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A problem's data, or copies of it that launches use in turn, so that no cache has a copy when it is used again. As in
-// a program, later launches pay for what a launch leaves in the caches to be written back.
+// The data of a problem, or copies of it that launches use in turn, so that no cache holds a copy when it is used
+// again. As in a program, a launch leaves data in the caches that later launches must wait to see written back.
 #pragma once
 
 #include "cold_memory.h"
@@ -19,50 +19,51 @@ namespace normjit::cli {
 
 class RotatingCopies {
   public:
-    /// The problem itself is the only copy. A copy is cold if `cold_bytes` are used between two of its uses.
+    /// The problem itself is the only copy. A copy counts as cold if `cold_bytes` bytes are used between two of its
+    /// uses.
     RotatingCopies(Problem problem, int64_t cold_bytes);
 
     /// Makes copies of everything that has a row for each of the problem's rows, until they are cold or the memory is
-    /// used up; column tensors and the workspace exist once. A problem that is cold already stays the only copy, in
+    /// used up; column tensors and the workspace exist once. If the problem is cold already, it stays the only copy, in
     /// place. The copies lie in `memory` until the next data takes it.
     Status spread(ColdMemory& memory, bench::Team& team);
 
-    /// Makes next() stay at one copy, so that the data is in the caches as far as it fits, or move on again.
+    /// Makes next() stay at one copy, so that as much of the data as fits is in the caches, or move on again.
     void hold(bool stay) { held_ = stay; }
 
-    /// Moves on to the next copy. Neighbours in memory do not follow each other, because a processor prefetches
-    /// neighbours.
+    /// Moves on to the next copy. Copies that are neighbours in memory do not follow each other, because a processor
+    /// prefetches neighbours.
     const Arguments& next();
     /// Moves on, and returns the matrices of that copy for the memory ceiling.
     const bench::Traffic& next_traffic();
 
-    /// Gives the outputs that launches add to the values that they had when the copies were made.
+    /// Restores the values that outputs which launches add to had when the copies were made.
     void restore_accumulated() const { problem_.restore_accumulated(); }
 
     /// Return where element i of a tensor is in the copy that next() returned, and the tensor's size in bytes.
     void* element(Tensor tensor, int64_t i) const;
     int64_t bytes_of(Tensor tensor) const { return problem_.tensors[tensor].bytes(); }
 
-    /// Makes the workspace large enough. Kernels share it, because its content is lost between launches anyway.
+    /// Makes the workspace large enough. Kernels share it, because a launch loses its content anyway.
     Status fit(const Kernel& kernel, bench::Team& team);
 
     const Spec& spec() const { return problem_.spec; }
     Batch batch() const { return problem_.batch; }
     int64_t copies() const { return copies_; }
-    /// True if no cache has a copy any more when it is used again.
+    /// True if no cache holds a copy any more when it is used again.
     bool is_cold() const { return copy_bytes_ == 0 || copies_ * copy_bytes_ >= cold_bytes_; }
 
   private:
     struct Moving {
         Tensor tensor;
-        int64_t offset;  ///< place in a copy
+        int64_t offset;  ///< its place in a copy
     };
     void lay_out();
 
     Problem problem_;
     Arguments arguments_;
     bench::Traffic traffic_;
-    std::vector<Tensor> reads_, writes_;  ///< tensors of traffic_, in the same order
+    std::vector<Tensor> reads_, writes_;  ///< the tensors of traffic_, in the same order
     std::vector<Moving> moving_;
     int64_t cold_bytes_;
     int64_t copy_bytes_ = 0;  ///< size of a copy, in whole cache lines
@@ -72,10 +73,10 @@ class RotatingCopies {
     char* begin_ = nullptr;  ///< start of the copies; null if the problem itself is the only one
 };
 
-/// Where the data of launches is: in the caches as far as it fits, or outside of them.
+/// Where the data of launches is: as much as fits in the caches, or outside of them.
 enum class Caches : uint8_t { warm, cold };
 
-/// Makes copies if `caches` is cold; else uses the problem alone.
+/// Makes copies if `caches` is cold; otherwise uses the problem alone.
 Expected<RotatingCopies> open_copies(Problem problem, Caches caches, ColdMemory& memory, bench::Team& team);
 
 /// Measures a kernel on the data, against the memory ceiling.

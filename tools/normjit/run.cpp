@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// normjit run: computes a norm or its gradients, from tensors in a file or from data made from a seed.
+// normjit run: computes a norm or its gradients, from tensors in a file or from data that it makes from a seed.
 #include "run.h"
 
 #include "command.h"
@@ -140,7 +140,7 @@ bool RunResult::holds() const {
 
 namespace {
 
-/// Loads what `normjit compile --emit artifact` wrote, here or on another machine.
+/// Loads what `normjit compile --emit artifact` wrote, on this machine or another one.
 Expected<Kernel> load_artifact(const Engine& engine, const Spec& spec, const std::string& path) {
     NORMJIT_TRY(const std::string text, read_text_file(path));
     const auto artifact = parse_artifact(text);
@@ -172,7 +172,7 @@ Expected<RunResult> launch_and_measure(Workbench& workbench, const Kernel& kerne
     result.threads = workbench.engine().threads();
     const Artifact& artifact = kernel.artifact();
     const auto backend = backend_of(artifact.spec, artifact.schedule, artifact.target);
-    result.backend = backend.ok() ? *backend : std::string(name(artifact.format));  // made by another build
+    result.backend = backend.ok() ? *backend : std::string(name(artifact.format));  // another build made it
     NORMJIT_TRY(result.measurement, workbench.measure(kernel, problem, {}));
     return result;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs one problem from spec to gradients: the parts that both forms of `normjit run` share.
+// Runs one problem, from the spec to the gradients: the parts that both forms of `normjit run` share.
 #pragma once
 
 #include "check.h"
@@ -45,15 +45,15 @@ struct RunResult {
 
 Expected<Kernel> prepare(const Engine& engine, const Spec& spec, const RunOptions& options);
 
-/// Times launches against the memory ceiling. The outputs hold the gradients afterwards.
+/// Times launches against the memory ceiling. Afterwards the outputs hold the gradients.
 Expected<RunResult> launch_and_measure(Workbench& workbench, const Kernel& kernel, const Problem& problem);
 
 std::string to_text(const RunResult& result);
 nlohmann::ordered_json to_json(const RunResult& result);
 
-/// Runs the problems of options.input, in order; writes options.output if there is one.
+/// Runs the problems of options.input in order. Writes options.output if it is given.
 Expected<std::vector<RunResult>> run_file(const RunOptions& options);
-/// Runs one problem with data made from a seed.
+/// Runs one problem with data that is made from a seed.
 Expected<std::vector<RunResult>> run_made(const RunOptions& options);
 
 }  // namespace normjit::cli

@@ -16,7 +16,7 @@
 namespace normjit::cli {
 namespace {
 
-/// All mistakes in any problem are found before the first one runs.
+/// Mistakes in any problem are found before the first problem runs.
 struct FileJob {
     FileProblem in_file;
     Spec spec;
@@ -33,7 +33,7 @@ Expected<std::vector<FileJob>> read_jobs(const SafetensorsFile& file, const RunO
     return jobs;
 }
 
-/// True for the name of a tensor that problems of this norm have, even if this one does without.
+/// True if problems of this norm have a tensor with this name, even if this problem does not.
 bool may_be_used(const Spec& spec, std::string_view key) {
     if (const auto tensor = spec.find(key); tensor && spec.depends_on(*tensor)) return true;
     if (spec.formula) return is_name_of_formula(spec.formula->source, key);
@@ -41,7 +41,7 @@ bool may_be_used(const Spec& spec, std::string_view key) {
     return tensor && may_be_read(*tensor);
 }
 
-/// Notes unused tensors: a misspelt name must not pass for a tensor that does not exist.
+/// Notes unused tensors, because a misspelt name must not look like a missing tensor.
 void note_unused(const SafetensorsFile& file, const FileJob& job) {
     for (const auto& [key, stored] : job.in_file.tensors) {
         if (!may_be_used(job.spec, key) && stored != source_tensor(job.in_file, job.spec))

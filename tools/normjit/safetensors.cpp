@@ -56,8 +56,8 @@ Status read_exactly(int descriptor, int64_t offset, void* to, int64_t bytes) {
     return {};
 }
 
-/// Returns the size; fails on anything but a regular file: the length of a pipe is unknown, and reading a folder gives
-/// no clear error.
+/// Returns the size. Fails for anything but a regular file, because the length of a pipe is unknown, and reading a
+/// folder gives no clear error.
 Expected<int64_t> regular_file_size(int descriptor) {
     struct stat status{};
     if (fstat(descriptor, &status) != 0) return invalid_argument(std::strerror(errno));
@@ -89,7 +89,7 @@ Expected<SafetensorsHeader> read_header(int descriptor, int64_t& data_start) {
 }  // namespace
 
 Expected<SafetensorsFile> SafetensorsFile::open(const std::string& path) {
-    // O_NONBLOCK: opening a pipe without a writer would wait for ever.
+    // O_NONBLOCK, because opening a pipe without a writer would wait for ever.
     int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (descriptor < 0) return invalid_argument(fmt::format("{}: cannot be opened: {}", path, std::strerror(errno)));
     SafetensorsFile file;
@@ -129,8 +129,7 @@ Status SafetensorsFile::error(std::string_view tensor, std::string_view what) co
 }
 
 Status write_safetensors(OutputFile& file, std::vector<TensorView> tensors, const Metadata& metadata) {
-    // Writing the widest types first keeps every tensor aligned to its element, because the header is padded to 8
-    // bytes.
+    // Writing the widest types first aligns every tensor to its element, because the header is padded to 8 bytes.
     std::sort(tensors.begin(), tensors.end(), [](const TensorView& a, const TensorView& b) {
         return std::pair(size_of(b.type), std::string_view(a.name)) <
                std::pair(size_of(a.type), std::string_view(b.name));

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Files of named tensors: an 8-byte little-endian header length, a JSON header, then the data of all tensors without
 // gaps. Reading is strict: a file that breaks a rule of the format is refused with one line that names the file, the
-// tensor and the rule.
-// Format: https://github.com/huggingface/safetensors#format
+// tensor and the rule. Format: https://github.com/huggingface/safetensors#format
 #pragma once
 
 #include "files.h"
@@ -21,7 +20,7 @@ namespace normjit::cli {
 
 using Metadata = std::map<std::string, std::string>;
 
-/// The place of a tensor in a file.
+/// Where a tensor is in a file.
 struct StoredTensor {
     std::string name;
     std::string dtype;  ///< as the header spells it: "F32", "I64", ...
@@ -33,13 +32,14 @@ struct StoredTensor {
     bool operator==(const StoredTensor&) const = default;
 };
 
-/// The content of the header, checked: shapes, types and offsets agree with each other and with the size of the data.
+/// The content of the header, after a check that shapes, types and offsets agree with each other and with the size of
+/// the data.
 struct SafetensorsHeader {
     std::vector<StoredTensor> tensors;  ///< in the order of their names
     Metadata metadata;
 };
 
-/// `data_bytes` is what the file holds after the header. Errors do not name the file.
+/// `data_bytes` is the size of the file after the header. Errors do not name the file.
 Expected<SafetensorsHeader> parse_safetensors_header(std::string_view json, int64_t data_bytes);
 
 /// An open file. The data stays on the disk until it is read.
@@ -51,7 +51,7 @@ class SafetensorsFile {
     const SafetensorsHeader& header() const { return header_; }
     const StoredTensor* find(std::string_view name) const;
 
-    /// Returns the element type of a tensor, or an error for one that normjit does not compute with.
+    /// Returns the element type of a tensor. Fails if normjit does not compute with that type.
     Expected<DType> type_of(const StoredTensor& tensor) const;
 
     /// Copies tensor.bytes() bytes to `to`.
@@ -67,7 +67,7 @@ class SafetensorsFile {
     int64_t data_start_ = 0;
 };
 
-/// A tensor to be written; the memory is the caller's.
+/// A tensor to be written, whose memory belongs to the caller.
 struct TensorView {
     std::string name;
     DType type = DType::f32;

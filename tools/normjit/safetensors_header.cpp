@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The rules of the header. No number in it can be trusted: nothing is multiplied, added or allocated before it has been
-// bounded.
+// checked against a limit.
 #include "safetensors.h"
 #include "support/try.h"
 
@@ -30,7 +30,8 @@ constexpr StoredType stored_types[] = {{"F64", 64},    {"F32", 32},    {"F16", 1
 /// Sizes in bits then fit 64 bits.
 constexpr int64_t most_elements = INT64_MAX / 64;
 
-/// JSON allows a key to occur twice, and parsers keep either: two readers would see two files. Also bounds the nesting.
+/// JSON allows a key to occur twice, and a parser may keep either, so two readers would see two files. Also limits
+/// nesting.
 class KeyCheck {
   public:
     bool operator()(int depth, json::parse_event_t event, const json& value) {
@@ -105,7 +106,7 @@ std::optional<int64_t> element_count(const std::vector<int64_t>& shape) {
     return count;
 }
 
-/// Parses an entry; `tensor.name` is set. Errors do not name the tensor.
+/// Parses an entry whose `tensor.name` is already set. Errors do not name the tensor.
 Status parse_entry(const json& entry, int64_t data_bytes, StoredTensor& tensor) {
     if (!entry.is_object()) return invalid_argument("its entry is not a JSON object");
     auto dtype = entry.find("dtype");

@@ -14,7 +14,7 @@
 namespace normjit::cli {
 namespace {
 
-/// Removes the ~ of key=~4096; returns whether there was one.
+/// Removes the ~ of key=~4096. Returns whether there was one.
 bool remove_about(std::string& text, std::string_view key) {
     const size_t at = text.rfind(key);
     if (at == std::string::npos) return false;
@@ -22,7 +22,7 @@ bool remove_about(std::string& text, std::string_view key) {
     return true;
 }
 
-/// Parses a spec; an error names the line it came from. Without sizes the spec may leave them open.
+/// Parses a spec. The error names the line that it came from. Without sizes, the spec may leave sizes open.
 Expected<OpenSpec> read_spec(std::string text, const std::string& where, const Sizes* sizes) {
     const bool about_rows = remove_about(text, " rows=~"), about_slices = remove_about(text, " slices=~");
     auto spec = parse_spec(text);
@@ -66,7 +66,7 @@ bool begins_a_spec(std::string_view text) {
     return head == "norm" || std::ranges::find(names, head) != names.end();
 }
 
-/// True for the keys of a spec, which a shell may have split into words.
+/// True for keys of a spec, which a shell may have split into words.
 bool are_keys(std::string_view word) {
     return text::first_word(word).find('=') != std::string_view::npos && !begins_a_spec(word);
 }

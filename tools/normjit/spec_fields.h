@@ -11,18 +11,18 @@
 
 namespace normjit::cli {
 
-/// Those of the file's metadata and the command line, then those of the tensors.
+/// Keys from the file's metadata and the command line, then keys from the tensors.
 using SpecFields = std::map<std::string, std::string, std::less<>>;
 
 std::optional<std::string> find(const SpecFields& fields, std::string_view key);
 void set(SpecFields& fields, std::string_view key, std::string value);
 bool is_forward(const SpecFields& fields);
 
-/// Sets `key` to the value that a tensor implies; fails if the user gave another value.
+/// Sets `key` to the value that a tensor implies. Fails if the user gave another value.
 Status derive(SpecFields& fields, const SafetensorsFile& file, const StoredTensor& tensor, std::string_view key,
               const std::string& value);
 Status derive_type(SpecFields& fields, const SafetensorsFile& file, const StoredTensor& tensor, std::string_view key);
-/// Set cols and rows to those of the tensor that a norm's rows are in. The rows are those of a slice.
+/// Set cols and rows to those of the tensor that contains the norm's rows. The rows are those of one slice.
 Status derive_cols(SpecFields& fields, const SafetensorsFile& file, const StoredTensor& x);
 Status derive_rows(SpecFields& fields, const SafetensorsFile& file, const StoredTensor& x);
 

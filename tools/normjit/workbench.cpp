@@ -6,7 +6,7 @@
 namespace normjit::cli {
 namespace {
 
-/// Returns one memory for all workbenches, because they measure one after the other.
+/// Returns one memory for all workbenches, because these measure one after the other.
 ColdMemory& cold_memory(const Target& target) {
     static ColdMemory memory = ColdMemory::of_machine(target);
     return memory;
@@ -47,7 +47,7 @@ class CpuWorkbench final : public Workbench {
     nlohmann::ordered_json facts() const override { return {{"cpu", engine().device_class().model}}; }
 
   private:
-    /// Made only when needed, because it reads system files to find out how much memory the machine has.
+    /// The memory is made only when needed, because reading the machine's memory size from system files takes time.
     ColdMemory& memory() const { return cold_memory(engine().target()); }
 
     const Caches caches_;

@@ -17,7 +17,7 @@
 
 namespace normjit::cli {
 
-/// The data that bench measures on.
+/// The data that `bench` measures with.
 struct MadeData {
     Batch batch{0};
     uint64_t seed = 1;
@@ -32,18 +32,18 @@ class Workbench {
     /// Returns the threads that make data.
     bench::Team& team() { return team_; }
 
-    /// True if cold data was asked for and there is enough memory to make data of any size cold.
+    /// True if cold data was requested and there is enough memory to make data of any size cold.
     virtual bool is_cold() const = 0;
 
-    /// Times launches on the problem's data. Its outputs hold the gradients afterwards.
+    /// Times launches on the problem's data. Afterwards its outputs hold the gradients.
     virtual Expected<bench::Measurement> measure(const Kernel& kernel, const Problem& problem,
                                                  const bench::MeasureOptions& options) = 0;
 
-    /// Times launches on data made from a seed; many rows may repeat a part of them.
+    /// Times launches on data that is made from a seed. If there are many rows, they may repeat some of them.
     virtual Expected<bench::Measurement> measure_made(const Kernel& kernel, const MadeData& data,
                                                       const bench::MeasureOptions& options) = 0;
 
-    /// Makes data from a seed for the kernel's problem, to compare it with other kernels for that problem.
+    /// Makes data from a seed for the kernel's problem, to compare the kernel with others for that problem.
     virtual Expected<std::unique_ptr<CheckedProblem>> open_checked_problem(const Kernel& kernel, Batch batch,
                                                                            uint64_t seed) = 0;
 
@@ -62,7 +62,7 @@ Expected<std::unique_ptr<CheckedProblem>> open_cpu_checked_problem(const Kernel&
                                                                    Caches caches, ColdMemory& memory,
                                                                    bench::Team& team);
 
-/// Opens the device that the options name. `caches` says where made data is on a CPU; on a GPU it is always cold.
+/// Opens the device that the options name. `caches` says where made data is on a CPU; on a GPU, data is always cold.
 Expected<std::unique_ptr<Workbench>> open_workbench(const DeviceOptions& options, Caches caches = Caches::warm);
 /// Opens a GPU.
 Expected<std::unique_ptr<Workbench>> open_gpu_workbench(const DeviceOptions& options);

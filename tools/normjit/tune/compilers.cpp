@@ -18,7 +18,7 @@
 
 namespace normjit::cli::tune {
 
-/// A process, and the memory for its last artifact: one at a time, so that it needs no lock.
+/// A process, and the memory for its last artifact. It holds one artifact at a time, so it needs no lock.
 struct Compilers::Process {
     Child child;
     int memory = -1;
@@ -149,7 +149,7 @@ void Compilers::step() {
         process->schedule = waiting_.front();
         process->problem = problem_;
         waiting_.pop_front();
-        // A process that is gone is noticed when its answer is awaited.
+        // A process that has ended is noticed when its answer is awaited.
         static_cast<void>(process->child.channel().send(request));
     }
 }
@@ -160,7 +160,7 @@ Expected<Artifact> Compilers::take(const std::string& schedule) {
         waiting_.push_front(schedule);
     for (step(); !made_.contains(schedule); step()) {
         if (are_gone()) return failed("all processes that compile have ended");
-        // it is not being compiled as long as all processes are busy with other schedules
+        // if all processes are busy with other schedules, nobody compiles it yet
         constexpr auto a_little = std::chrono::milliseconds(10);
         Process* process = process_of(schedule);
         for (size_t i = 0; process == nullptr && i < processes_.size(); ++i) {
@@ -169,7 +169,7 @@ Expected<Artifact> Compilers::take(const std::string& schedule) {
         if (process != nullptr) receive(*process, std::chrono::steady_clock::now() + a_little);
     }
     auto artifact = std::move(made_.extract(schedule).mapped());
-    step();  // the process that made it is free
+    step();  // the process that made it is free again
     return artifact;
 }
 

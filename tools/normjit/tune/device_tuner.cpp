@@ -16,15 +16,15 @@
 namespace normjit::cli::tune {
 namespace {
 
-/// The least gain that counts. The rounds of a final cannot tell a smaller gain from noise, and users would not notice
-/// it.
+/// The least gain that counts. The rounds of a final cannot distinguish a smaller gain from noise, and users would not
+/// notice it.
 constexpr double least_gain = 0.01;
 
 /// How much slower than the heuristic a candidate may appear and still enter the final.
 constexpr double final_slack = 0.005;
 constexpr size_t final_places = 3;
 
-/// The time to make data and expected gradients for a problem.
+/// The time allowed for making the data and expected gradients of a problem.
 constexpr double open_seconds = 300;
 
 std::vector<std::string> texts_of(const std::vector<Schedule>& schedules) {
@@ -63,8 +63,8 @@ Status DeviceTuner::start() {
     return {};
 }
 
-/// Sends a request and returns the answer; null only waits for the greeting. If the worker does not answer, it is gone
-/// afterwards.
+/// Sends a request and returns the answer; null only waits for the greeting. If the worker does not answer, it is
+/// ended.
 Expected<Json> DeviceTuner::ask(const Json& request, double seconds) {
     if (!request.is_null()) NORMJIT_RETURN_IF_ERROR(worker_.channel().send(request));
     const auto deadline =
@@ -99,7 +99,7 @@ const TuningRecord* DeviceTuner::done_before(const Spec& spec) const {
 }
 
 /// Returns the schedules to try first: the fastest for this problem with any number of rows, as measured by any
-/// version; those of the nearest points; the heuristic's choices for similar problems.
+/// version; those of the nearest points; and the heuristic's choices for similar problems.
 std::vector<Schedule> DeviceTuner::hints(const Spec& spec, const ScheduleSpace& space) const {
     std::vector<Schedule> hints;
     for (const TuningRecord& record : known_) {
@@ -159,7 +159,7 @@ std::optional<double> DeviceTuner::measure(const Search& search, const Spec& spe
     return gain;
 }
 
-/// Returns the times of the schedules, the most likely first. Those that did not run are removed from `schedules`.
+/// Returns the times of the schedules, the most promising first. Removes those that did not run from `schedules`.
 Expected<Json> DeviceTuner::time_finalists(const Spec& spec, std::vector<Schedule>& schedules, double seconds,
                                            bool warm) {
     for (;;) {
@@ -192,15 +192,15 @@ Expected<DeviceTuner::Verdict> DeviceTuner::final_round(const Spec& spec, const 
     return verdict;
 }
 
-/// Returns how many times as fast as the heuristic's a schedule is with its data in the caches.
+/// Returns how many times as fast as the heuristic's schedule another one is with its data in the caches.
 Expected<double> DeviceTuner::warm_gain(const Spec& spec, const Schedule& schedule) {
     std::vector<Schedule> schedules = {schedule};
     NORMJIT_TRY(const Json result, time_finalists(spec, schedules, options_.final_seconds / 2, true));
     return schedules.empty() ? 0.0 : result["kernels"][1]["gain"].get<double>();
 }
 
-/// Compares the fastest in fresh measurements and confirms the winner. The content of a program's caches is unknown, so
-/// a schedule that gains without them must not lose with them.
+/// Compares the fastest in fresh measurements, and confirms the winner. What a program has in its caches is unknown, so
+/// a schedule that gains without data in the caches must not lose with it.
 Expected<TuningRecord> DeviceTuner::decide(const Spec& spec, const Search& search) {
     const Schedule& usual = search.heuristic();
     NORMJIT_TRY(Verdict verdict,

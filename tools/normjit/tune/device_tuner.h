@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tunes one problem after the other on one device, through a worker process that is restarted when it dies.
+// Tunes problems one after the other on one device, through a worker process that is restarted when it dies.
 #pragma once
 
 #include "tune/journal.h"
@@ -22,10 +22,10 @@ struct TunerOptions {
     DeviceOptions device;
     std::string records;          ///< the file that gets a line for each problem
     std::string journal;          ///< the file that remembers what was measured
-    size_t most = 64;             ///< schedules to measure for a problem
-    int deepen = 0;               ///< search again if a record rests on fewer candidates than this
+    size_t most = 64;             ///< how many schedules to measure for a problem
+    int deepen = 0;               ///< search again if a record has fewer candidates than this
     double trial_seconds = 0.2;   ///< the most time to compare a candidate with the heuristic
-    double final_seconds = 1.0;   ///< the most time to tell the fastest apart
+    double final_seconds = 1.0;   ///< the most time to distinguish the fastest
     double timeout_seconds = 60;  ///< how long a candidate may take before it counts as hung
     std::string version;          ///< the program's version, for records
     std::string date;
@@ -34,20 +34,20 @@ struct TunerOptions {
 class DeviceTuner {
   public:
     using Clock = std::chrono::steady_clock;
-    /// `work` runs in the worker: serve(), or a test's own.
+    /// `work` runs in the worker: it is serve(), or a function of a test.
     DeviceTuner(TunerOptions options, Child::Main work);
 
     /// The result for a problem.
     struct Outcome {
         std::optional<TuningRecord> record;
-        bool was_done = false;              ///< true if the records already had it
+        bool was_done = false;              ///< true if the records already had the problem
         std::vector<std::string> failures;  ///< candidates that crashed, hung or were wrong: "<schedule>: <how>"
     };
-    /// Starts the worker unless it runs. Fails if the device does not work, or the worker does not answer.
+    /// Starts the worker unless it is running. Fails if the device does not work, or if the worker does not answer.
     Status start();
 
-    /// Searches until `end`. Then the fastest candidates compete in a final, and the record is appended. `progress` is
-    /// called for each candidate. Fails if the device or the problem's own heuristic does not work.
+    /// Searches until `end`. Then the fastest candidates compete in a final, and the record is appended. Calls
+    /// `progress` for each candidate. Fails if the device or the heuristic's schedule for the problem does not work.
     Expected<Outcome> tune(const Spec& spec, Clock::time_point end,
                            const std::function<void(size_t measured)>& progress);
 
@@ -73,7 +73,7 @@ class DeviceTuner {
 
     const TunerOptions options_;
     const Child::Main work_;
-    const size_t compilers_;  ///< how many schedules the worker has compiled ahead
+    const size_t compilers_;  ///< how many schedules the worker lets others compile ahead
     Child worker_;
     DeviceClass device_;
     bool can_be_cold_ = true;  ///< true if it can be measured with its data in no cache

@@ -35,7 +35,7 @@ Journal::Journal(std::string path) : path_(std::move(path)) {
 }
 
 std::string Journal::key_of(const Spec& spec, const DeviceClass& device, const Schedule& schedule) {
-    // Keys from before CPUs were measured cold lack this word. Their gains are for data in the caches.
+    // Keys from the time before CPUs were measured cold lack this word. Their gains are for data in the caches.
     const char* caches = device.target.is_cuda() ? "" : " | cold";
     return fmt::format("{} | {} | {} | {} threads{} | generator {} | {}", to_text(spec), device.model,
                        to_text(device.target), device.threads, caches, generator_version, to_text(schedule));

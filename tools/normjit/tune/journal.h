@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The results of a tuner so far, from which it can continue after a stop: lines of JSON in a file beside the records,
-// appended as it runs.
+// The results of a tuner so far, from which it can continue after it was stopped. They are lines of JSON in a file next
+// to the records, which are appended while it runs.
 #pragma once
 
 #include "normjit/schedule.h"
@@ -24,13 +24,13 @@ class Journal {
 
     struct Entry {
         bool finished = false;
-        double gain = -1;  ///< gain over the heuristic; negative: it does not run or is wrong
+        double gain = -1;  ///< gain over the heuristic; negative if the schedule does not run or is wrong
         int starts = 0;
     };
-    /// Returns the entry of this schedule, by this version of the program.
+    /// Returns the entry of this schedule by this version of the program.
     Entry find(const Spec& spec, const DeviceClass& device, const Schedule& schedule) const;
 
-    /// Records a start. A schedule that was started twice and never finished crashes the tuner and is skipped.
+    /// Records a start. A schedule that was started twice and never finished crashes the tuner, and is skipped.
     Status start(const Spec& spec, const DeviceClass& device, const Schedule& schedule);
     /// Records the gain of a schedule, and the median of its seconds.
     Status finish(const Spec& spec, const DeviceClass& device, const Schedule& schedule, std::optional<double> gain,

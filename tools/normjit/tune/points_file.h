@@ -15,11 +15,11 @@ namespace normjit::cli::tune {
 /// Returns the problems of the library's points. Some occur twice.
 std::vector<Spec> problems_of_points();
 
-/// Reads a file; one that does not exist has no points.
+/// Reads a file. A file that does not exist has no points.
 Expected<PointFile> read_points(const std::string& path);
 
-/// Adds the winners to `file`, where they replace points about the same problems, and writes it unless it is still
-/// empty. Fails if a winner is for another device.
+/// Adds the winners to `file`, where they replace points for the same problems, and writes it unless it is still empty.
+/// Fails if a winner is for another device.
 Status add_points(const std::vector<std::optional<TuningRecord>>& records, PointFile file, const std::string& path);
 
 }  // namespace normjit::cli::tune

@@ -55,7 +55,7 @@ Expected<Json> Channel::receive(Time deadline) {
             deadline == Time::max() ? -1 : static_cast<int>(std::clamp<int64_t>(left.count(), 0, 1 << 30));
         const int events = ::poll(&ready, 1, milliseconds);
         if (events == 0) return failed("no answer in time");
-        if (events < 0) continue;  // a signal interrupted it
+        if (events < 0) continue;  // a signal has interrupted it
         char bytes[4096];
         const ssize_t count = ::read(in_, bytes, sizeof bytes);
         if (count < 0 && errno == EINTR) continue;
@@ -83,7 +83,7 @@ Expected<Child> Child::start(const Main& main) {
             Channel channel(ends[1], ends[1]);
             main(channel);
         }
-        ::_exit(0);  // skips cleaning up, which is the parent's task
+        ::_exit(0);  // skips cleaning up, which the parent does
     }
     ::close(ends[1]);
     Child child;
@@ -101,7 +101,7 @@ Child& Child::operator=(Child&& other) noexcept {
 std::string Child::kill() {
     if (pid_ <= 0) return "not started";
     int status = 0;
-    // Waits a moment, because if the child has just ended by itself, that is how it ended.
+    // Waits a moment: if the child has just ended by itself, that is how it ended.
     for (int i = 0; i < 20 && ::waitpid(pid_, &status, WNOHANG) == 0; ++i) {
         if (i == 19) {
             ::kill(pid_, SIGKILL);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// normjit tune: finds the fastest schedule of many problems by measuring. This process only starts others and shows
+// normjit tune: finds the fastest schedules of many problems by measuring. This process only starts others and shows
 // their progress: one tuner for each device, each with a worker that does everything that may fail.
 #include "command.h"
 #include "console.h"
@@ -73,8 +73,8 @@ Expected<double> read_budget(const std::string& text) {
     return std::min(*number * seconds[unit == units.npos ? 0 : unit], most);
 }
 
-/// Keeps one part of the specs: "2/4" is the second of four, every fourth problem. "0/4" is "4/4", for launchers that
-/// count from 0.
+/// Keeps one part of the specs: "2/4" is the second of four parts, which has every fourth problem. "0/4" is "4/4", for
+/// launchers that count from 0.
 Status keep_shard(const std::string& shard, std::vector<Spec>& specs) {
     const size_t slash = shard.find('/');
     const auto part = text::parse_int(std::string_view(shard).substr(0, slash), 0, INT32_MAX);
@@ -109,7 +109,7 @@ Expected<std::vector<Spec>> read_problems(const TuneOptions& options) {
     return different;
 }
 
-/// Lists the GPUs in another process: this one may not use a GPU before it starts others.
+/// Lists the GPUs in another process, because this one may not use a GPU before it starts others.
 Expected<std::vector<std::string>> all_gpus() {
     const auto list = [](Channel& channel) {
         Json answer = {{"gpus", Json::array()}, {"reason", ""}};
@@ -180,7 +180,8 @@ void print_notes(const Results& results, size_t problems) {
                                counted(std::ssize(results.failures) - most, "candidate")));
 }
 
-/// Refuses to add records to a file of something else. Damaged records pass: a process may have died while it wrote one.
+/// Refuses to add records to a file that contains something else. Damaged records are allowed, because a process may
+/// have died while it wrote one.
 Status check_records(const std::string& path) {
     std::ifstream file(path);
     int64_t number = 1;

@@ -17,7 +17,7 @@ namespace {
 
 using Clock = DeviceTuner::Clock;
 
-/// The work that tuners share: each takes the next problem. It lives in memory that all processes see.
+/// The work that tuners share: each takes the next problem. It is in memory that all processes see.
 struct Queue {
     std::atomic<int> next;
     static_assert(std::atomic<int>::is_always_lock_free);
@@ -25,11 +25,11 @@ struct Queue {
     static Expected<Queue*> create() {
         void* memory = ::mmap(nullptr, sizeof(Queue), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
         if (memory == MAP_FAILED) return failed("no shared memory");
-        return new (memory) Queue{};  // for as long as the program runs
+        return new (memory) Queue{};  // stays as long as the program runs
     }
 };
 
-/// Returns when one problem's time ends if the remaining time is shared equally among the problems.
+/// Returns when the time for one problem ends, if all remaining problems get equal shares of the remaining time.
 Clock::time_point end_of(Clock::time_point deadline, int at, size_t problems, size_t tuners) {
     if (deadline == Clock::time_point::max()) return deadline;
     const auto left = deadline - Clock::now();
@@ -41,7 +41,7 @@ Json error_event(std::string_view event, const Status& status) {
     return {{"event", event}, {"error", status.message()}, {"code", static_cast<int>(status.code())}};
 }
 
-/// Runs in the process of a tuner. Without a worker it leaves the problems to the other tuners.
+/// Runs in the process of a tuner. If the worker cannot start, leaves the problems to the other tuners.
 void run_tuner(const TunerOptions& options, const std::vector<Spec>& specs, Queue& queue, size_t tuners,
                Clock::time_point deadline, Channel& parent) {
     DeviceTuner tuner(options, [&](Channel& channel) { serve(options.device, channel); });
@@ -70,7 +70,7 @@ Status error_of(const Json& event, const std::string& where = {}) {
     return {static_cast<Code>(event["code"].get<int>()), where + event["error"].get<std::string>()};
 }
 
-/// Takes what a tuner says of a problem that it has done.
+/// Takes what a tuner says about a problem that it has finished.
 void take(const Json& event, const std::vector<Spec>& specs, Results& results) {
     const auto at = event["at"].get<size_t>();
     const std::string spec = to_text(specs[at]);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Many problems are tuned at once: one process for each device, which share the problems.
+// Tunes many problems at once, with one process for each device. The processes share the problems.
 #pragma once
 
 #include "tune/device_tuner.h"

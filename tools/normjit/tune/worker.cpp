@@ -52,7 +52,7 @@ class Worker {
     }
 
     Expected<Json> open(const Json& request) {
-        problem_.reset();  // frees its memory before it is needed again
+        problem_.reset();  // frees its memory before that is needed again
         heuristic_.reset();
         NORMJIT_TRY(spec_, parse_spec(request["spec"].get<std::string>()));
         compilers_.open(spec_, engine().target());
@@ -99,7 +99,7 @@ class Worker {
             NORMJIT_RETURN_IF_ERROR(problem_->check(kernel));
             kernels.push_back(kernel);
         }
-        kernels.push_back(*heuristic_);  // is compared with itself, which shows the noise
+        kernels.push_back(*heuristic_);  // the heuristic's kernel is compared with itself, which shows the noise
         problem_->hold(request["warm"]);
         Seconds seconds(kernels.size());
         const auto end = Clock::now() + std::chrono::duration<double>(request["seconds"].get<double>());
@@ -116,7 +116,7 @@ class Worker {
         return std::max({std::abs(twin.low - 1), std::abs(twin.high - 1)});
     }
 
-    /// True if the fastest is clearly faster than all others, or none can become so.
+    /// True if the fastest is clearly faster than all others, or if none can become so.
     static bool is_decided(const Seconds& seconds) {
         constexpr size_t least = 30;
         constexpr double narrow = 0.003;

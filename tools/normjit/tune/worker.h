@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A process that compiles, checks and times kernels for the tuner: a candidate that crashes or hangs ends only this
-// process. Requests and answers are lines of JSON.
+// A process that compiles, checks and times kernels for the tuner, so that a candidate that crashes or hangs ends only
+// this process. Requests and answers are lines of JSON.
 #pragma once
 
 #include "device.h"
@@ -19,7 +19,7 @@ namespace normjit::cli::tune {
 
 using Json = nlohmann::ordered_json;
 
-/// Both ends of a text connection to another process. It closes the descriptors it is given.
+/// Both ends of a text connection to another process. Closes the descriptors that it gets.
 class Channel {
   public:
     Channel() = default;
@@ -30,14 +30,15 @@ class Channel {
 
     using Time = std::chrono::steady_clock::time_point;
     Status send(const Json& message) const;
-    /// Receives a line. `unavailable` if the other end has gone; `failed` if nothing came until `deadline`.
+    /// Receives a line. Fails with `unavailable` if the other end has gone, and with `failed` if nothing came until
+    /// `deadline`.
     Expected<Json> receive(Time deadline);
     int in() const { return in_; }
     bool open() const { return in_ >= 0; }
 
   private:
     int in_ = -1, out_ = -1;
-    std::string buffer_;  ///< bytes that were read after the last line
+    std::string buffer_;  ///< bytes that were read beyond the last line
 };
 
 /// A child of this process, which must have only one thread and never have used a GPU. The child ends with its parent.
@@ -54,7 +55,8 @@ class Child {
     Channel& channel() { return channel_; }
     bool running() const { return pid_ > 0; }
     pid_t id() const { return pid_; }
-    /// Ends the child if it still runs, and says how it ended: "exit code 3", "signal 11 (Segmentation fault)".
+    /// Ends the child if it is still running, and returns how it ended: "exit code 3", "signal 11 (Segmentation
+    /// fault)".
     std::string kill();
 
   private:
