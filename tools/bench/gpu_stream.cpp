@@ -9,7 +9,7 @@
 namespace normjit::bench {
 namespace {
 
-/// Writes the body of `ceiling`: all loads, then all stores. Register set v<n> holds chunk n.
+/// Writes the body of `ceiling`: all loads, and then all stores. Register set v<n> holds chunk n.
 class Body {
   public:
     Body(const GpuStream& stream, const GpuStreamMethod& method) : stream_(stream), method_(method) {}
@@ -28,7 +28,7 @@ class Body {
   private:
     void add(std::string_view line) { text_ += fmt::format("    {}\n", line); }
 
-    /// Computes %p, true if chunk `step` of this thread exists, and its %address.
+    /// Sets %p if chunk `step` of this thread exists, and computes the chunk's %address.
     void find_chunk(std::string_view array, int width, int step) {
         const int steps = width * method_.unroll;
         if (step == 0) {
@@ -53,7 +53,7 @@ class Body {
         }
     }
 
-    /// Chunk `to` combines all loaded chunks that belong to it.
+    /// Stores the chunks of a matrix. Each stored chunk combines the loaded chunks that belong to it.
     void store(size_t write) {
         const int stores = stream_.writes[write].width * method_.unroll;
         for (int chunk = stores; chunk < chunks_ && write == 0; ++chunk) {
@@ -69,7 +69,7 @@ class Body {
         }
     }
 
-    /// Keeps the compiler from dropping loads whose results nothing uses.
+    /// Keeps the compiler from dropping loads whose results nothing else uses.
     void keep_loads() {
         add("mov.b32 %all, 0;\n    ld.param.u64 %address, [read0];");
         for (int word = 0; word < 4 * chunks_; ++word) add(fmt::format("xor.b32 %all, %all, %v{};", word));

@@ -14,9 +14,9 @@ namespace normjit::bench {
 /// One way to pass over memory. Which is fastest depends on the GPU and on the size.
 struct GpuStreamMethod {
     std::string_view name;
-    int threads = 256;   ///< threads of a block
+    int threads = 256;   ///< threads per block
     int unroll = 1;      ///< 16-byte chunks of the narrowest matrix that a thread loads before it stores
-    bool evict = false;  ///< memory is marked as used once
+    bool evict = false;  ///< memory is marked as being used only once
 };
 inline constexpr GpuStreamMethod gpu_stream_methods[] = {
     {"256 threads x 1", 256, 1, false},   {"512 threads x 2", 512, 2, false},
@@ -26,12 +26,12 @@ inline constexpr GpuStreamMethod gpu_stream_methods[] = {
 
 /// A matrix that a pass reads or writes once.
 struct GpuStreamMatrix {
-    const void* data = nullptr;  ///< in the GPU's memory; a pass writes to those it is told to write
+    const void* data = nullptr;  ///< memory on the GPU; a pass writes only to the matrices that it is told to write
     uint64_t chunks = 0;         ///< whole chunks of 16 bytes
-    int width = 1;               ///< size of its elements relative to the narrowest matrix's: 1, 2, 4 or 8
+    int width = 1;               ///< the size of its elements relative to those of the narrowest matrix: 1, 2, 4 or 8
 };
 
-/// A pass over matrices, any number of each. Something must be read.
+/// A pass over any number of matrices. At least one must be read.
 struct GpuStream {
     std::vector<GpuStreamMatrix> reads, writes;
 };
@@ -41,8 +41,8 @@ struct GpuStream {
 std::string stream_ptx(const GpuStream& stream, const GpuStreamMethod& method);
 uint64_t grid_of(const GpuStream& stream, const GpuStreamMethod& method);
 
-/// Returns the arguments of `ceiling`, each 8 bytes: the address and the chunks of each matrix, those read first. Points
-/// into the stream, which must outlive it.
+/// Returns the arguments of `ceiling`, each of 8 bytes: the address and the number of chunks of each matrix; matrices
+/// that are read come first. Points into the stream, which must outlive the result.
 std::vector<void*> stream_arguments(GpuStream& stream);
 
 }  // namespace normjit::bench

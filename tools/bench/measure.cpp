@@ -12,7 +12,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// How long to work before each sample, so that threads that slept wake up and caches get their data back. Longer work
+/// How long to work before each sample, so that sleeping threads wake up and caches get their data back. Longer work
 /// changes nothing.
 constexpr double settling = 100e-6;
 
@@ -32,12 +32,12 @@ double settled_seconds_of(int repeats, double once, F&& work) {
 struct Ceiling {
     const StreamMethod* method = nullptr;
     std::vector<double> seconds;
-    std::vector<double> shares;  ///< shares of the ceiling that the launches right after it reached
+    std::vector<double> shares;  ///< the shares of the ceiling that the launches right after it reached
 };
 
-/// Returns the fastest method with one thread and the fastest with all. On a machine with other work either may turn
-/// out to be faster, so both are kept unless one is far behind. The methods run between launches, as they will later,
-/// because a thread that has slept is slow to start.
+/// Returns the fastest method with one thread and the fastest with all threads. On a machine that does other work
+/// either may turn out to be faster, so both are kept unless one is far behind. The methods run between launches, as
+/// they will later, because a thread that has slept is slow to start.
 std::vector<Ceiling> fastest_methods(Team& team, const NextTraffic& traffic, int repeats,
                                      const std::function<Status()>& launch) {
     constexpr int rounds = 5;
@@ -64,7 +64,7 @@ std::vector<Ceiling> fastest_methods(Team& team, const NextTraffic& traffic, int
     return ceilings;
 }
 
-/// Launches until caches, page tables and clock rates have settled; returns the seconds of one launch.
+/// Launches until caches, page tables and clock rates have settled. Returns the seconds of one launch.
 Expected<double> warm_up(const std::function<Status()>& launch) {
     constexpr double enough = 0.02;
     double total = 0, last = 0;

@@ -14,9 +14,9 @@ namespace {
 
 constexpr int64_t line = 64;
 constexpr int64_t pieces_per_thread = 8;
-constexpr int64_t smallest_piece = 256;  // steps: 16 KiB of the narrowest matrix
+constexpr int64_t smallest_piece = 256;  // steps, which are 16 KiB of the narrowest matrix
 
-/// A thread's share: `steps` steps, in each of which matrix i advances by lines[i] cache lines.
+/// The share of a thread: `steps` steps, each of which advances matrix i by lines[i] cache lines.
 struct Share {
     static constexpr int most_reads = 8, most_writes = 8;
     const char* reads[most_reads] = {};
@@ -69,7 +69,7 @@ namespace baseline {
     const auto* quarters = reinterpret_cast<const __m128i*>(&value);
     for (int i = 0; i < 4; ++i) _mm_stream_si128(reinterpret_cast<__m128i*>(to) + i, _mm_loadu_si128(quarters + i));
 #else
-    *reinterpret_cast<Line*>(to) = value;  // never used: stream_methods() lists no such method here
+    *reinterpret_cast<Line*>(to) = value;  // never called: stream_methods() lists no such method here
 #endif
 }
 #include "stream_pass.inc"
@@ -132,7 +132,7 @@ void stream(Team& team, const Traffic& traffic, const StreamMethod& method) {
     int64_t narrowest = traffic.reads[0].bytes;
     for (const Traffic::Read& read : traffic.reads) narrowest = std::min(narrowest, read.bytes);
     for (const Traffic::Write& write : traffic.writes) narrowest = std::min(narrowest, write.bytes);
-    // The last partial line is omitted: at most 63 bytes of the narrowest matrix.
+    // The last partial line, at most 63 bytes of the narrowest matrix, is omitted.
     const int64_t steps = narrowest / line;
     static const Pass pass = fastest_pass();
     if (method.one_thread) return pass(share_of(traffic, narrowest, 0, steps), method);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory ceiling: the time this machine takes to only read the matrices of a problem and write its result once. It
-// uses the problem's own buffers, so that pages and caches are as they are for the kernel.
+// The memory ceiling: how long this machine takes to only read the matrices of a problem and write its result once. It
+// uses the problem's own buffers, so that pages and caches are in the same state as for the kernel.
 #pragma once
 
 #include "team.h"
@@ -11,7 +11,7 @@
 
 namespace normjit::bench {
 
-/// Memory to pass over: whole matrices of one shape, so that sizes differ by the element types only.
+/// Memory to pass over: whole matrices of one shape, whose sizes therefore differ only by the element types.
 struct Traffic {
     struct Read {
         const void* data = nullptr;
@@ -27,11 +27,11 @@ struct Traffic {
     int64_t bytes() const;
 };
 
-/// One way to pass over memory. Which is fastest depends on the machine and on the size.
+/// One way to pass over memory. Which way is fastest depends on the machine and on the size.
 struct StreamMethod {
     std::string_view name;
     bool past_caches = false;  ///< non-temporal stores
-    bool prefetch = false;     ///< prefetches by software, ahead of the reads
+    bool prefetch = false;     ///< prefetches in software, ahead of the reads
     bool one_thread = false;   ///< uses only the calling thread, which for few bytes is faster than waking others
 };
 

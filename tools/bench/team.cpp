@@ -6,7 +6,7 @@
 namespace normjit::bench {
 namespace {
 
-/// Polls before it sleeps, because waking a thread takes tens of microseconds, more than a small pass over memory.
+/// Polls before it sleeps, because waking a thread takes tens of microseconds, longer than a small pass over memory.
 /// Yielding lets other threads of a busy machine run meanwhile.
 void wait_while_equal(const std::atomic<uint32_t>& value, uint32_t old) {
     constexpr int looks = 2000;
@@ -22,7 +22,7 @@ void wait_while_equal(const std::atomic<uint32_t>& value, uint32_t old) {
 Team::Team(int threads) {
     try {
         for (int i = 1; i < threads; ++i) workers_.emplace_back([this, i] { serve(i); });
-    } catch (const std::system_error&) {  // the system gives no more threads: those that started do the work
+    } catch (const std::system_error&) {  // the system starts no more threads; those that have started do the work
     }
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Threads that do the same work at the same time: they fill memory before a measurement and run the memory ceiling.
+// Threads that do the same work at the same time: they fill memory before a measurement, and run the memory ceiling.
 #pragma once
 
 #include <atomic>
@@ -12,7 +12,7 @@ namespace normjit::bench {
 
 class Team {
   public:
-    /// The calling thread is one of them. There are fewer if the system gives no more.
+    /// The calling thread counts as one. There are fewer threads if the system starts no more.
     explicit Team(int threads);
     ~Team();
     Team(const Team&) = delete;
@@ -20,10 +20,10 @@ class Team {
 
     int size() const { return static_cast<int>(workers_.size()) + 1; }
 
-    /// Calls work(i) once for every i in [0, size()), each on its own thread, and returns after all have returned.
+    /// Calls work(i) once for every i in [0, size()), each on its own thread, and returns when all calls have returned.
     void run(const std::function<void(int)>& work);
 
-    /// Calls work(begin, end) on every thread with its contiguous share of [0, count).
+    /// On every thread, calls work(begin, end) with a contiguous share of [0, count).
     void run_ranges(int64_t count, const std::function<void(int64_t begin, int64_t end)>& work);
 
   private:

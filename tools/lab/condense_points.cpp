@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Merges files of points of one device, or of the records that a tuner made on it, and leaves out points that the others
-// choose without them, or for which they choose a schedule that was timed as almost as fast:
+// Merges files of points for one device, or points of the records that a tuner made on it. Leaves out points that the
+// others choose without them, or in whose place the others choose a schedule that was timed as almost as fast:
 //   normjit_condense_points FILE... [--beside FILE...] [--records RECORDS...] [--within PERCENT] [--keep SHAPES...] > MERGED
-// Points of other devices, which ship as well, choose beside them; for problems in SHAPES only the same schedule will do.
-// If several files have a problem, the point of the last one stays. On an H200 a third could go, and the rest lost 0.1 %
-// more on 767 other problems (NOTES N-715).
+// Points of other devices, which ship as well, take part in the choice. For problems in SHAPES, only the same schedule
+// will do. If several files have a problem, the point of the last file stays. On an H200 a third could go, and the rest
+// lost 0.1 % more on 767 other problems (NOTES N-715).
 #include "points_file.h"
 #include "timed_problems.h"
 
@@ -25,7 +25,7 @@ using namespace normjit;
 
 namespace {
 
-/// The timed problems, by their specs, and by how much a choice may be slower than the fastest.
+/// The timed problems by their specs, and by how much a choice may be slower than the fastest.
 struct Times {
     std::map<std::string, TimedProblem> problems;
     double most_loss = 1;
@@ -42,7 +42,7 @@ struct Times {
 struct Others {
     std::vector<PointFile> beside;  ///< points of other devices
     Times times;
-    std::set<std::string> kept;  ///< problems that want their own point's schedule
+    std::set<std::string> kept;  ///< problems that need the schedule of their own point
 };
 
 /// True if these points choose the schedule of a point that is not among them, or one that is as fast.
@@ -55,7 +55,7 @@ bool choose(const PointFile& points, const Point& point, const Others& others) {
     return chosen == point.schedule || (!is_kept && others.times.is_fast(point, chosen));
 }
 
-/// Removes points, the first ones first, and puts a point back if it turns out to be needed after others were removed.
+/// Removes points, the first ones first. Puts a point back if it turns out to be needed after others were removed.
 PointFile condensed(const PointFile& all, const Others& others) {
     PointFile left = all;
     std::vector<Point> out;

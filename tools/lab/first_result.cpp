@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prints the times from the start of a process to its first gradients, in steps, as one line of JSON. first_result.py
-// passes the time at which it started the process:
+// Prints the times from the start of a process to its first gradients, step by step, as one line of JSON.
+// first_result.py passes the time at which it started the process:
 //   normjit_first_result SPEC DEVICE NANOSECONDS [unchecked]
-// NANOSECONDS is a time of CLOCK_MONOTONIC. Making the data does not count, because an engine has it already.
+// NANOSECONDS is a time of CLOCK_MONOTONIC. The time to make the data does not count, because an engine has data
+// already.
 #include "check.h"
 #include "device.h"
 #include "gpu_problem.h"
@@ -48,14 +49,14 @@ void count_compiled(void* self, LogLevel, const char* message) {
 
 Expected<double> launch_on_gpu(const Engine& engine, const Kernel& kernel, const cli::Problem& problem) {
     const std::string& device = engine.device();
-    int ordinal = 0;  // the engine has read the same text
+    int ordinal = 0;  // the engine has already read the same text
     std::from_chars(device.data() + device.find(':') + 1, device.data() + device.size(), ordinal);
     NORMJIT_TRY(auto gpu, cuda::Gpu::open(ordinal));
     NORMJIT_TRY(const auto on_gpu, cli::GpuProblem::upload(std::move(gpu), kernel, problem, problem.batch));
     const auto start = Clock::now();
     NORMJIT_RETURN_IF_ERROR(kernel.launch(on_gpu.arguments(nullptr)));
     char first;
-    NORMJIT_RETURN_IF_ERROR(on_gpu.tensor(Tensor::dx).read(0, &first, 1));  // waits
+    NORMJIT_RETURN_IF_ERROR(on_gpu.tensor(Tensor::dx).read(0, &first, 1));  // this waits for the launch
     const double seconds = since(start);
     NORMJIT_RETURN_IF_ERROR(on_gpu.download(problem));
     return seconds;

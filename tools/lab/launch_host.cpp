@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long the host takes for a launch on a GPU, in turns: one and two bare calls of cuLaunchKernelEx for a kernel that does
-// nothing, and normjit_launch() of an rmsnorm backward pass, which is two kernels.
+// Prints how long the host takes for a launch on a GPU, taking turns: one and two bare calls of cuLaunchKernelEx for a
+// kernel that does nothing, and normjit_launch() of an rmsnorm backward pass, which is two kernels.
 //   normjit_launch_host [--rows M] [--cols N] [--device cuda:0]
-// Launches come in bursts that the driver's queue holds, so that none waits for the GPU.
+// Launches come in bursts that fit in the driver's queue, so that none waits for the GPU.
 #include "device/cuda/memory.h"
 #include "support/try.h"
 
@@ -49,7 +49,7 @@ struct EmptyKernel {
     cuda::Function function = nullptr;
 };
 
-/// The tensors of a backward pass of RMSNorm, zeros, and what launches it.
+/// The tensors of a backward pass of RMSNorm, filled with zeros, and what launches it.
 class Norm {
   public:
     static Expected<Norm> make(const std::shared_ptr<const cuda::Gpu>& gpu, const std::string& device, int64_t rows,

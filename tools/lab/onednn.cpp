@@ -2,8 +2,8 @@
 // Measures oneDNN's layer normalization backward: normjit_onednn SECONDS SPEC... prints a JSON line for each spec that
 // oneDNN has a kernel for: {"spec": ..., "median_seconds": ..., "implementation": ...}. Threads: OMP_NUM_THREADS.
 //
-// All tensors are allocated and written before the clock starts. gamma is always f32: with bf16 gamma oneDNN
-// takes its reference code, hundreds of times slower.
+// All tensors are allocated and written before the clock starts. gamma is always f32, because with bf16 gamma oneDNN
+// uses its reference code, which is hundreds of times slower.
 #include "normjit/spec.h"
 
 #include <algorithm>
@@ -59,7 +59,7 @@ layer_normalization_backward::primitive_desc describe(const engine& cpu, const m
 #endif
 }
 
-/// Returns memory filled with ordinary numbers, so that its pages exist.
+/// Returns memory that is filled with ordinary numbers, so that its pages exist.
 memory filled(const memory::desc& description, const engine& cpu) {
     memory tensor(description, cpu);
     auto* bytes = static_cast<uint8_t*>(tensor.get_data_handle());

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // openmp_host [--neighbours N,N,...] [--threads N] [--host-us T] [--seconds S] [--only POLICY] [SPEC ...]: measures an
-// engine's thread policies in a program with OpenMP regions of its own, as a PyTorch process has, and beside other
-// programs. A step is one such region, of T us with all threads, and one launch. Policies take turns, with the same
+// engine's thread policies in a program with its own OpenMP regions, like a PyTorch process, and next to other
+// programs. A step is one such region, of T us on all threads, and one launch. Policies take turns, with the same
 // neighbours: N processes that never sleep. They are compared with one thread, and with a parallel_for that assigns the
-// tasks statically, as at::parallel_for does. Prints the median, mean and 95th percentile of a launch, in microseconds,
-// how much longer the mean is than the best policy's, and a step's time on all CPUs.
+// tasks statically, as at::parallel_for does. Prints the median, mean and 95th percentile of a launch in microseconds,
+// how much longer the mean is than the mean of the best policy, and the time of a step on all CPUs.
 #include "support/aligned_memory.h"
 #include "support/text.h"
 #include "support/try.h"
@@ -42,7 +42,7 @@ struct Options {
     int threads = omp_get_max_threads();
     double host_us = 100;
     double seconds = 3;
-    std::string only;  ///< the one contender to measure; empty: all
+    std::string only;  ///< the only contender to measure; if empty, all are
     std::vector<std::string> specs;
 };
 
@@ -88,7 +88,7 @@ void host_region(double us) {
     busy_for(us);
 }
 
-/// Tensors of a launch: x, dy, statistics and weights are filled with ones, outputs have memory.
+/// The tensors of a launch: x, dy, statistics and weights are filled with ones; outputs only have memory.
 class Tensors {
   public:
     Tensors(const Kernel& kernel, int64_t rows) {
@@ -107,7 +107,8 @@ class Tensors {
     Arguments arguments;
 
   private:
-    /// Returns memory touched by the threads that will work on it. All bytes are 0x3c: 0.0115 as bf16 and as f32.
+    /// Returns memory that was touched by the threads that will work on it. All bytes are 0x3c: 0.0115 as bf16 and as
+    /// f32.
     void* take(int64_t bytes) {
         memory_.push_back(allocate_aligned(4096, bytes));
         auto* memory = static_cast<char*>(memory_.back().get());
@@ -146,7 +147,8 @@ Status step(const Kernel& kernel, const Arguments& arguments, const Options& opt
     return {};
 }
 
-/// Runs a block of steps with each contender in turn; uncounted steps before it let the previous one's threads sleep.
+/// Runs a block of steps with each contender in turn. Uncounted steps before each block let the previous contender's
+/// threads go to sleep.
 Status measure(std::vector<Contender>& contenders, const Arguments& arguments, const Options& options) {
     using namespace std::chrono_literals;
     constexpr int least = 3;

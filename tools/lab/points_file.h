@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads files of points, or of the tuning records that they are made of, for the programs that work on them.
+// Reads files of points, or of the tuning records that points are made from, for the programs that work with them.
 #pragma once
 
 #include "normjit/points.h"
@@ -28,7 +28,7 @@ inline Expected<PointFile> points_of_records(std::istream& records) {
     return file;
 }
 
-/// Reads files of points or records, in this order; the error names the file.
+/// Reads files of points or records, in this order. The error names the file.
 inline Expected<std::vector<PointFile>> read_points(const std::vector<std::string>& paths) {
     std::vector<PointFile> files;
     for (const std::string& path : paths) {

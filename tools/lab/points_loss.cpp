@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Says what the heuristic would lose on problems whose schedules were all timed, if the library's points did not have
-// the problem itself:
+// Says what the heuristic would lose on problems whose schedules were all timed, if the library had no point for the
+// problem itself:
 //   normjit_points_loss RECORDS... [--points FILE]... [--only] [--worst N] [--table]
-// RECORDS is what `normjit tune -o` wrote, RECORDS.progress its journal. A loss is the best time over that of the
-// schedule that is chosen, without choices that were not timed, which are counted. FILE adds points. The weights of
-// compiler/schedule/cuda_features.cpp were chosen with it (NOTES N-712).
+// RECORDS is what `normjit tune -o` wrote, and RECORDS.progress is its journal. A loss is the best time over the time
+// of the chosen schedule. Choices that were not timed are left out, and counted. FILE adds points. The weights of
+// compiler/schedule/cuda_features.cpp were chosen with this program (NOTES N-712).
 #include "points_file.h"
 #include "timed_problems.h"
 

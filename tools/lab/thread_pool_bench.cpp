@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // thread_pool_bench [threads]: measures what it costs to give a job to 2, 4, 8 ... threads of the pool and to wait for
-// the last task, in microseconds: 20th percentile, median and 80th percentile. A task is empty or computes for 1 us;
-// jobs follow each other at once or after a pause, in which workers may fall asleep.
+// the last task, in microseconds: 20th percentile, median and 80th percentile. A task is empty or computes for 1 us.
+// Jobs follow each other at once, or after a pause in which workers may fall asleep.
 #include "device/cpu/thread_pool.h"
 #include "support/try.h"
 
@@ -32,7 +32,7 @@ struct Case {
     std::chrono::microseconds pause;
 };
 
-/// Returns, for each job, the time that it takes in addition to its tasks, which all threads share.
+/// Returns how long each job takes, in addition to its tasks, which all threads share.
 std::vector<double> measure(ThreadPool& pool, const Case& the) {
     const int jobs = std::clamp(200'000 / (static_cast<int>(the.pause.count()) + 10), 200, 20'000);
     const auto task = [&](int64_t, int64_t) { busy_for(the.task); };

@@ -18,14 +18,15 @@ namespace normjit {
 
 struct TimedProblem {
     TuningRecord record;
-    std::map<std::string, double> gains;  ///< how much faster each timed schedule was than the heuristic of its day
+    std::map<std::string, double> gains;  ///< how many times as fast as the heuristic of that time each timed schedule
+                                          ///< was
 
     auto best() const {
         return std::ranges::max_element(gains, {}, [](const auto& each) { return each.second; });
     }
 };
 
-/// Returns the problems of a file of records, with what its journal, RECORDS.progress, says of them.
+/// Returns the problems in a file of records, with what its journal, RECORDS.progress, says about them.
 inline std::vector<TimedProblem> read_timed(const std::string& path) {
     std::map<std::string, TimedProblem> problems;
     std::ifstream records(path), journal(path + ".progress");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A number with a bound on its rounding error. Real is wider than the arithmetic that is bounded: double bounds f32,
-// long double bounds f64. reference.h states the rules.
+// A number with a bound on its rounding error. Real is wider than the arithmetic whose error is bounded: double bounds
+// f32, long double bounds f64. reference.h states the rules.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace normjit::reference {
 template <class Real>
 struct Rounding;
 
-/// `unit` is 1 % more than half a unit in the last place, which covers the rounding of Real itself and second-order
+/// `unit` is 1 % more than half a unit in the last place, which covers the rounding of Real itself and the second-order
 /// terms of sums.
 template <>
 struct Rounding<double> {
@@ -98,7 +98,8 @@ Bounded<Real> sqrt(const Bounded<Real>& a) {
     return rounded<Real>({root, root - std::sqrt(a.value - a.error)});
 }
 
-/// Returns the number after a rounding to an element type. The error covers the roundings of both ends of its interval.
+/// Returns the number after it is rounded to an element type. The error covers the roundings of both ends of its
+/// interval.
 template <class Real, class Round>
 Bounded<Real> rounded_to(const Bounded<Real>& number, const Round& round) {
     const Real value = round(number.value);

@@ -88,8 +88,8 @@ uint16_t encode_bf16(double number) {
     return static_cast<uint16_t>(std::bit_cast<uint32_t>(static_cast<float>(number)) >> 16);
 }
 
-/// Returns the value of a code by its definition. In e4m3 only the code with all bits except the sign set is a NaN, and
-/// no code is infinite.
+/// Returns the value of a code by its definition. In e4m3, only the code in which all bits except the sign are set is a
+/// NaN, and no code is infinite.
 double decode_8bit(DType type, uint8_t code) {
     const Format format = format_of(type);
     const int fraction_bits = format.digits - 1;
@@ -102,7 +102,7 @@ double decode_8bit(DType type, uint8_t code) {
     return code & 0x80 ? -size : size;
 }
 
-/// Returns the code of `number`, which is a finite value of the type or a NaN.
+/// Returns the code of `number`, which must be a finite value of the type or a NaN.
 uint8_t encode_8bit(DType type, double number) {
     if (std::isnan(number)) return 0x7f;
     const auto sign = static_cast<uint8_t>(std::signbit(number) ? 0x80 : 0);
@@ -115,7 +115,7 @@ uint8_t encode_8bit(DType type, double number) {
     return sign | low;
 }
 
-/// Returns the smallest power of two of e8m0 that is not less than the number.
+/// Returns the smallest power of two in e8m0 that is not less than the number.
 double round_up(double number) {
     if (std::isnan(number)) return number;
     const double size = std::clamp(number, 0x1p-127, 0x1p127);
@@ -181,7 +181,7 @@ double round_to(DType type, double number) {
     if (type == DType::e8m0) return round_up(number);
     if (is_8bit(type) && std::fabs(number) > largest(type)) return std::copysign(largest(type), number);
     if (type == DType::f64 || !std::isfinite(number)) return number;
-    // At this size a double's last place is one spacing of the type, so that the addition rounds.
+    // At this size, the last place of a double is one spacing of the type, so that the addition rounds.
     const double shift = 0x1.8p52 * spacing(type, number);
     const double rounded = std::copysign(number + shift - shift, number);
     if (std::fabs(rounded) <= largest(type)) return rounded;

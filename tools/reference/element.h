@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elements of tensors as doubles, which hold every value of every element type. Rounding is to nearest even, but for
-// e8m0; a NaN stays a NaN, but not its payload.
+// Elements of tensors as doubles, which can hold every value of every element type. Rounding is to nearest even, except
+// for e8m0. A NaN stays a NaN, but its payload may change.
 #pragma once
 
 #include "normjit/dtype.h"
@@ -19,12 +19,12 @@ void encode(DType type, double number, void* element);
 std::vector<double> decode(DType type, const void* elements, int64_t count);
 void encode(DType type, const std::vector<double>& numbers, void* elements);
 
-/// Returns the nearest value of the type; beyond its range it is infinite, or the largest one of an 8-bit type. Of e8m0 it
-/// is the next one that is not less.
+/// Returns the nearest value of the type. Beyond the type's range this is infinite, or the largest value of an 8-bit
+/// type. For e8m0 it is the smallest value that is not less.
 double round_to(DType type, double number);
 
-/// Returns the distance between neighbouring values of the type at `number`; near 0 that of denormals. `number` must be
-/// finite.
+/// Returns the distance between neighbouring values of the type at `number`; near 0, that of denormals. `number` must
+/// be finite.
 double spacing(DType type, double number);
 
 /// Return the largest finite and the smallest positive value of the type.

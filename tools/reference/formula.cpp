@@ -57,7 +57,7 @@ class FormulaComputation : FormulaRows<Real> {
         return std::move(gradients_);
     }
 
-    /// Returns the elements of the tensors that a forward pass saved, rows packed.
+    /// Returns the elements of the tensors that a forward pass saved, with rows packed.
     PerTensor<std::vector<double>> saved() {
         PerTensor<std::vector<double>> all;
         for (slice_ = 0; slice_ < static_cast<size_t>(made_.slices); ++slice_) {
@@ -112,7 +112,7 @@ class FormulaComputation : FormulaRows<Real> {
         }
     }
 
-    /// Adds to the adjoint of an operation, which is summed over the columns if the operation has none.
+    /// Adds to the adjoint of an operation. If the operation has no columns, its adjoint is summed over the columns.
     void add_to(int id, const Numbers& terms) {
         Numbers& adjoint = adjoints_[static_cast<size_t>(id)];
         const size_t size = program_.operations[static_cast<size_t>(id)].has_cols ? cols_ : 1;
@@ -181,7 +181,7 @@ class FormulaComputation : FormulaRows<Real> {
             }
             case Kind::detach:
                 return;
-            case Kind::reduced:  // a col_sum: each row has the gradient of its sum
+            case Kind::reduced:  // in a col_sum, each row has the gradient of its sum
                 return send(id, a, cols, [](const Number& g, size_t) { return g; });
             case Kind::power:
                 return send(id, a, cols, [&](const Number& g, size_t j) {
@@ -225,7 +225,7 @@ class FormulaComputation : FormulaRows<Real> {
         });
     }
 
-    /// The derivative is computed from the function's value, so the error of the argument counts only once.
+    /// The derivative is computed from the value of the function, so the error of the argument counts only once.
     void propagate_rsqrt(size_t id) {
         const Operation& operation = program_.operations[id];
         send(id, operation.operands[0], operation.has_cols, [&](const Number& g, size_t j) {
@@ -234,7 +234,7 @@ class FormulaComputation : FormulaRows<Real> {
         });
     }
 
-    /// The larger operand gets the gradient; both get half of it where they are equal.
+    /// The larger operand gets the gradient; if both are equal, each gets half of it.
     void propagate_extreme(size_t id, bool is_max) {
         const Operation& operation = program_.operations[id];
         for (const bool first : {true, false}) {
@@ -251,7 +251,7 @@ class FormulaComputation : FormulaRows<Real> {
         }
     }
 
-    /// Each operand has the gradient where it was chosen.
+    /// Each operand gets the gradient where it was chosen.
     void propagate_choice(size_t id) {
         const Operation& operation = program_.operations[id];
         for (const bool first : {true, false}) {
@@ -281,7 +281,7 @@ class FormulaComputation : FormulaRows<Real> {
 
     // Results
 
-    /// Returns the sums over the rows that an operation is computed from.
+    /// Returns the sums over the rows from which an operation is computed.
     std::set<size_t> column_sums(size_t id) const {
         const Operation& operation = program_.operations[id];
         if (operation.kind == Kind::reduced) return {id};
@@ -306,7 +306,7 @@ class FormulaComputation : FormulaRows<Real> {
         values_[id] = value(operation);
     }
 
-    /// Returns an output's columns from its sums, to each of which `additions` more roundings were added.
+    /// Returns the columns of an output from its sums, each of which had `additions` more roundings.
     Numbers columns_of(Tensor tensor, int64_t depth, Real additions) {
         auto& sums = sums_[tensor];
         Numbers totals(cols_);
@@ -357,7 +357,7 @@ class FormulaComputation : FormulaRows<Real> {
     }
 
     /// The compiler may take factors and sums in another order than the formula, which may change a result by as much
-    /// again as the formula's own order.
+    /// as the formula's own order does.
     void write(Tensor tensor, size_t i, const Number& number) {
         constexpr Real orders = 4;
         const auto value = static_cast<double>(number.value);
@@ -365,9 +365,9 @@ class FormulaComputation : FormulaRows<Real> {
         gradients_[tensor][i] = {value, static_cast<double>(error), 0};
     }
 
-    const int64_t all_rows_;  ///< rows of a slice
+    const int64_t all_rows_;  ///< rows per slice
     std::vector<Numbers> adjoints_;
-    PerTensor<std::map<size_t, std::vector<Sum<Real>>>> sums_;  ///< by operation
+    PerTensor<std::map<size_t, std::vector<Sum<Real>>>> sums_;  ///< indexed by operation
     PerTensor<Magnitude> magnitudes_;
     Gradients gradients_;
 };
@@ -381,7 +381,7 @@ Gradients compute_formula(const Spec& spec, Batch made, int64_t rows, const PerT
 
 PerTensor<std::vector<double>> saved_values(const Spec& spec, Batch batch,
                                             const PerTensor<std::vector<double>>& inputs) {
-    // A mean that is off by more than its rounding leaves rows with a sum after it is subtracted.
+    // If a mean is off by more than its rounding, rows still have a sum after it is subtracted.
     if (spec.compute() == DType::f64) return FormulaComputation<long double>(spec, batch, batch.rows, inputs).saved();
     return FormulaComputation<double>(spec, batch, batch.rows, inputs).saved();
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The element-wise operations of formulas, with bounds of their errors.
+// The element-wise operations of formulas, with bounds on their errors.
 #pragma once
 
 #include "bounded.h"
@@ -20,8 +20,8 @@ Bounded<Real> rounded_by(DType type, const Bounded<Real>& number) {
 }
 
 /// A function is accurate within 2.5 units in the last place, which is five times half a unit; so is the argument of an
-/// inner function. The error of the argument is multiplied by the largest slope at the ends and in the middle of its
-/// interval.
+/// inner function. The error of the argument is multiplied by the largest of the slopes at the ends and in the middle
+/// of its interval.
 template <class Real>
 Bounded<Real> apply(const Function<Real>& function, const Bounded<Real>& a) {
     const Real value = function.value(a.value);
@@ -30,7 +30,7 @@ Bounded<Real> apply(const Function<Real>& function, const Bounded<Real>& a) {
         slope = std::max(slope, std::fabs(function.derivative(end)));
     if (!std::isfinite(slope) || !std::isfinite(a.error)) return {value, std::numeric_limits<Real>::infinity()};
     const Real own = std::fabs(value) + std::fabs(function.inner(a.value));
-    // Below the smallest normal number digits may be lost.
+    // Digits may be lost below the smallest normal number.
     const auto normal = static_cast<Real>(std::numeric_limits<typename Rounding<Real>::Narrow>::min());
     return rounded<Real>({value, slope * a.error + 5 * Rounding<Real>::unit * own + normal});
 }
@@ -53,13 +53,13 @@ Bounded<Real> power(const Bounded<Real>& a, Real exponent) {
     return rounded<Real>({value, spread + units * Rounding<Real>::unit * std::fabs(value) + (size > 1 ? normal : 0)});
 }
 
-/// True if the numbers are known to differ, or are exact.
+/// True if the numbers are known to be different, or are exact.
 template <class Real>
 bool is_order_sure(const Bounded<Real>& a, const Bounded<Real>& b) {
     return std::fabs(a.value - b.value) > a.error + b.error || a.error + b.error == 0;
 }
 
-/// Returns a where the condition is greater than 0, and b elsewhere.
+/// Returns a where the condition is greater than 0, and b everywhere else.
 template <class Real>
 Bounded<Real> where(const Bounded<Real>& condition, const Bounded<Real>& a, const Bounded<Real>& b) {
     const Bounded<Real>& chosen = condition.value > 0 ? a : b;

@@ -50,7 +50,7 @@ constexpr Function<Real> functions[] = {
      [](Real x) {
          return x * std::erfc(std::fabs(x) * Real(0.70710678118654752440084436210485L)) / 2 * (1 + x * x / 2);
      }},
-    // Through the logistic function, (1 + tanh(u)) / 2 = sigmoid(2 * u), which loses no digits where it is near 0.
+    // Uses the logistic function, (1 + tanh(u)) / 2 = sigmoid(2 * u), which loses no digits where it is near 0.
     {"gelu_tanh", [](Real x) { return x * sigmoid(2 * gelu_tanh_argument(x)); },
      [](Real x) {
          const Real s = sigmoid(2 * gelu_tanh_argument(x));

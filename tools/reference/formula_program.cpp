@@ -178,7 +178,7 @@ class TextReader {
         for (const Formula::Number& each : spec_.formula->numbers) {
             if (each.name == name) return number(each.value);
         }
-        std::abort();  // the compiler accepted it
+        std::abort();  // cannot happen, because the compiler accepted the text
     }
 
     /// True before infinity and NaN, which are words.
@@ -230,7 +230,7 @@ class TextReader {
         return true;
     }
 
-    /// Leaves out a missing factor or addend.
+    /// Leaves out a factor or addend that is missing.
     int combine(const std::string& what, int a, int b) {
         if (a != missing && b != missing) {
             const bool has_cols = program_.operations[static_cast<size_t>(a)].has_cols ||
@@ -248,7 +248,7 @@ class TextReader {
     const std::string text_;
     size_t next_ = 0;
     bool in_body_ = false;
-    int depth_ = 0;  // open parentheses
+    int depth_ = 0;  // the number of open parentheses
     std::map<std::string, Tensor> tensors_;
     std::map<std::string, int> names_;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The operations of a formula's text in their order, read without the compiler's parser.
+// The operations of a formula's text in their order. They are read without the compiler's parser.
 #pragma once
 
 #include "normjit/spec.h"
@@ -38,9 +38,9 @@ enum class Kind {
 };
 
 struct Operation {
-    std::string what;  ///< "tensor", "number", or as the formula calls it: "+", "row_mean", "exp"
+    std::string what;  ///< "tensor", "number", or the formula's own word: "+", "row_mean", "exp"
     std::vector<int> operands;
-    bool has_cols = false;  ///< it differs among the columns
+    bool has_cols = false;  ///< it differs from column to column
     double number = 0;
     Tensor tensor = Tensor::x;
     Kind kind = Kind::function;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The values of a formula in one row, with bounds of their errors.
+// The values of a formula in one row, with bounds on their errors.
 #pragma once
 
 #include "bounded.h"
@@ -18,7 +18,7 @@ template <class Real>
 class FormulaRows {
   public:
     using Number = Bounded<Real>;
-    using Numbers = std::vector<Number>;  ///< one for each column, or one
+    using Numbers = std::vector<Number>;  ///< one for each column, or only one
 
   protected:
     FormulaRows(const Spec& spec, Batch made, const PerTensor<std::vector<double>>& inputs)
@@ -40,7 +40,7 @@ class FormulaRows {
     }
     Numbers row_of(Tensor tensor) const {
         Numbers numbers(axes(tensor).column ? cols_ : 1);
-        if (!spec_.depends_on(tensor)) return numbers;  // nothing asked for depends on it
+        if (!spec_.depends_on(tensor)) return numbers;  // no requested output depends on it
         const auto run = static_cast<size_t>(axes(tensor).run);
         for (size_t j = 0; j < numbers.size(); ++j)
             numbers[j] = {static_cast<Real>(inputs_[tensor][offset(tensor) + j / run]), 0};
@@ -61,8 +61,8 @@ class FormulaRows {
         }
     }
 
-    /// Returns a saved value. The mean of a row was rounded: what is centred with it has a sum, but a compiler may know
-    /// that the sum of a centred row is 0.
+    /// Returns a saved value. The mean of a row was rounded, so the values that are centred with it have a sum, but a
+    /// compiler may know that the sum of a centred row is 0.
     Numbers saved_row(Tensor tensor, const Operation& operation) const {
         Numbers numbers = row_of(tensor);
         for (Number& number : numbers) {
@@ -89,7 +89,7 @@ class FormulaRows {
                 return {largest(operation.operands[0], 0, cols_)};
             case Kind::group_max:
                 return group_max(operation);
-            case Kind::reduced:  // when it is written
+            case Kind::reduced:  // rounded when it is written
                 return values_[static_cast<size_t>(operation.operands[0])];
             default:
                 break;
@@ -115,7 +115,7 @@ class FormulaRows {
                    : Number{number.value, std::numeric_limits<Real>::infinity()};
     }
 
-    /// Returns the largest of each run of columns, for each of them.
+    /// Returns, for each column, the largest in its run of columns.
     Numbers group_max(const Operation& operation) const {
         const auto run = static_cast<size_t>(at(operation.operands[1], 0).value);
         Numbers result;
@@ -135,7 +135,8 @@ class FormulaRows {
         }
         return {largest.value, std::max(most - largest.value, largest.value - least)};
     }
-    /// Returns the column from which partner() or neighbour() takes the element of column j; j for other operations.
+    /// Returns the column from which partner() or neighbour() takes the element of column j; for other operations, j
+    /// itself.
     size_t column_of(Kind kind, size_t j) const {
         if (kind == Kind::partner) return (j + cols_ / 2) % cols_;
         return kind == Kind::neighbour ? j ^ 1 : j;

@@ -16,7 +16,7 @@ class Computation {
   public:
     using Number = Bounded<Real>;
 
-    /// Each slice has `rows` rows, of which the inputs hold `made.rows`; the others repeat them.
+    /// Each slice has `rows` rows. The inputs hold `made.rows` of these, and the others repeat them.
     Computation(const Spec& spec, Batch made, int64_t rows, const PerTensor<std::vector<double>>& inputs)
         : spec_(spec), inputs_(inputs), all_rows_(rows), made_(made), cols_(static_cast<size_t>(spec.cols)) {
         for (Tensor tensor : all_tensors) {
@@ -51,7 +51,7 @@ class Computation {
             scale_.push_back(input(Tensor::gamma, column(Tensor::gamma, j)) + narrow(spec_.gamma_offset));
     }
 
-    /// Writes the sums over the slice that ends, or over all slices.
+    /// Writes the sums over the current slice, or over all slices.
     void write_sums(bool per_slice) {
         for (const Tensor tensor : {Tensor::dgamma, Tensor::dbeta}) {
             if (!spec_.has(tensor) || spec_.is_per_slice(tensor) != per_slice) continue;
@@ -70,7 +70,7 @@ class Computation {
         return {static_cast<Real>(static_cast<typename Rounding<Real>::Narrow>(option)), 0};
     }
 
-    // rounding=llama: the types of xhat, and of its product with a tensor, in the framework.
+    // rounding=llama: the types that the framework uses for xhat, and for its product with a tensor.
     bool rounds_to(DType type) const {
         return spec_.rounding == normjit::Rounding::llama && type != DType::f32 && type != DType::f64;
     }
@@ -92,7 +92,7 @@ class Computation {
         return all_rows_ * (spec_.is_per_slice(tensor) ? 1 : made_.slices) + 1;
     }
 
-    /// Returns how many rows of the slice have the data of made row `row`.
+    /// Returns how many rows of the slice have the same data as made row `row`.
     Real repeats(size_t row) const {
         const int64_t made = made_.rows;
         return static_cast<Real>(all_rows_ / made + (static_cast<int64_t>(row) < all_rows_ % made ? 1 : 0));
@@ -139,7 +139,7 @@ class Computation {
         }
     }
 
-    /// Computes the input of the normalisation.
+    /// Computes h, the input of the normalisation.
     void find_h(size_t row) {
         const bool forward = spec_.pass == Pass::forward;
         for (size_t j = 0; j < cols_; ++j) {
@@ -203,7 +203,7 @@ class Computation {
         most_ = std::isfinite(dx.error) ? std::max(most_, magnitude + dx.error) : INFINITY;
     }
 
-    /// Multiplies the row's factors first, either with x - mean or, if xhat is given, with xhat.
+    /// Multiplies the factors of the row first, either with x - mean or, if xhat is given, with xhat.
     template <class Gradient>
     Number row_factor_of_xhat(Gradient g, const Number& c1) const {
         if (spec_.source != Source::x) return rstd_ * c1;
@@ -243,18 +243,18 @@ class Computation {
 
     const Spec& spec_;
     const PerTensor<std::vector<double>>& inputs_;
-    const int64_t all_rows_;  ///< all rows of a slice
+    const int64_t all_rows_;  ///< all rows of one slice
     const Batch made_;
     const size_t cols_;
     size_t slice_ = 0;
     std::vector<Number> scale_;                                 ///< gamma + gamma_offset
-    std::vector<Number> h_ = std::vector<Number>(cols_);        ///< the current row's input of the normalisation
+    std::vector<Number> h_ = std::vector<Number>(cols_);        ///< h of the current row
     std::vector<Number> xhat_ = std::vector<Number>(cols_);     ///< xhat of the current row
-    std::vector<Number> centred_ = std::vector<Number>(cols_);  ///< h - mean, or h without a mean
+    std::vector<Number> centred_ = std::vector<Number>(cols_);  ///< h - mean, or h if there is no mean
     Number rstd_;                                               ///< rstd of the current row
     std::vector<Sum<Real>> dgamma_ = std::vector<Sum<Real>>(cols_);
     std::vector<Sum<Real>> dbeta_ = std::vector<Sum<Real>>(cols_);
-    Real largest_ = 0, least_ = 0, most_ = 0;  ///< magnitude of dx
+    Real largest_ = 0, least_ = 0, most_ = 0;  ///< bounds of the magnitude of dx
     Gradients gradients_;
 };
 
