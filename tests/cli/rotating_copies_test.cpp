@@ -62,10 +62,10 @@ TEST_CASE("a turn visits every copy once, never a neighbour, and finds the probl
         ColdMemory memory(turn, 64 * megabyte);
         auto copies = open_copies(f.problem(), Caches::cold, memory, f.team);
         REQUIRE(copies.ok());
-        const int64_t bytes = 3 * 40 * 300 * 2 + 2 * 192;  // whole lines
+        const int64_t bytes = 3 * 40 * 300 * 2 + 2 * 192;  // whole cache lines
         CHECK(copies->copies() == (turn + bytes - 1) / bytes);
         CHECK(copies->is_cold());
-        std::map<const char*, const char*> parts;  // where the copies lie
+        std::map<const char*, const char*> parts;  // where the copies are
         const char* last = nullptr;
         for (int64_t i = 0; i < copies->copies(); ++i) {
             const Arguments arguments = copies->next();
@@ -171,7 +171,7 @@ TEST_CASE("shared caches are counted once; the target gives what the system does
         const auto cache = std::filesystem::path(folder / "cpu") / ("cpu" + std::to_string(cpu)) / "cache";
         const std::string own = std::to_string(cpu);
         const bool is_usable = std::ranges::binary_search(usable, cpu);
-        if (!is_usable && cpu % 100 != 99) continue;  // some of the unusable ones exist
+        if (!is_usable && cpu % 100 != 99) continue;  // some of the unusable processors exist
         write_cache(cache / "index0", "1", "48K", own);
         write_cache(cache / "index1", "2", "64K", own);
         write_cache(cache / "index2", "3", "2M", is_usable ? "ours" : "others");

@@ -16,7 +16,7 @@ using namespace normjit::cli;
 
 namespace {
 
-/// A path in a separate folder that is removed with the test.
+/// A path in a separate folder, which is removed with the test.
 class Scratch {
   public:
     Scratch() {

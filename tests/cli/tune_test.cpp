@@ -32,7 +32,7 @@ constexpr auto patience = std::chrono::minutes(1);  // more than any machine nee
 constexpr const char* target_text = "x86-64-avx512 cores=4";
 constexpr const char* spec_text = "layernorm rows=4096 cols=1024 x=bf16";
 
-/// Returns the speed of a schedule on an imaginary machine: 1 is the heuristic's.
+/// Returns the speed of a schedule on an imaginary machine, where that of the heuristic's schedule is 1.
 double gain_of(const Schedule& schedule) {
     const auto& cpu = std::get<CpuSchedule>(schedule.device);
     double gain = 1;
@@ -46,7 +46,8 @@ double gain_of(const Schedule& schedule) {
 /// Counters that the processes of a test share.
 struct Shared {
     std::atomic<int> trials, starts, opens, finals;
-    double lost[3];  ///< subtracted from every gain: one number for each final, and the last one for all further finals
+    double lost[3];  ///< subtracted from every gain: one number for each final; the last one also for all further
+                     ///< finals
     int copies;
     double warm_gain;  ///< the warm gain of every schedule
     int hangs;         ///< the number of candidates with strip=1 that get no answer
@@ -57,8 +58,8 @@ struct Shared {
     }
 };
 
-/// A worker of the imaginary machine. Candidates with cache_columns=0 crash it, those with strip=1 hang or are wrong,
-/// those with row_block=32 are wrong.
+/// A worker of the imaginary machine. Candidates with cache_columns=0 crash it, candidates with strip=1 hang or are
+/// wrong, and candidates with row_block=32 are wrong.
 void made_up_worker(Shared& shared, Channel& channel) {
     ++shared.starts;
     static_cast<void>(channel.send({{"model", "Model T"}, {"target", target_text}, {"threads", 4}, {"cold", true}}));
@@ -150,7 +151,7 @@ TEST_CASE("the search measures nothing twice, climbs, and ends") {
     }
     CHECK(seen.size() == search.measured() + 1);
     CHECK(search.measured() <= 80);
-    CHECK(search.best_gain() == doctest::Approx(1.25));  // all four preferences of the machine
+    CHECK(search.best_gain() == doctest::Approx(1.25));  // the gain of all four preferences of the machine
     REQUIRE(search.best(3, 0).size() == 3);
     CHECK(gain_of(search.best(3, 0)[0]) == doctest::Approx(1.25));
 
@@ -212,19 +213,20 @@ TEST_CASE("bad candidates affect nothing else; a restart measures nothing again"
 
     CHECK(record.caches == "cold");
 
-    // The records already have the problem.
+    // The records already contain the problem.
     shared.trials = 0;
     DeviceTuner again(tuner_options(folder), work);
     CHECK(tune(again)->was_done);
     CHECK(count_lines(folder / "records.jsonl") == 1);
-    // As if killed in the middle of a journal line, before the record was written: all results are reused.
+    // As if the tuner was killed in the middle of a journal line, before the record was written: all results are
+    // reused.
     std::filesystem::remove(folder / "records.jsonl");
     std::ofstream(folder / "records.jsonl.progress", std::ios::app) << "{\"key\":\"half";
     DeviceTuner resumed(tuner_options(folder), work);
     CHECK(tune(resumed)->record->schedule == record.schedule);
     CHECK(shared.trials == 0);
 
-    // Measured in the caches by an earlier version, which this version would not do.
+    // An earlier version measured it in the caches, which this version would not do.
     TuningRecord warm = record;
     warm.caches = "warm";
     std::ofstream(folder / "records.jsonl") << to_text(warm) << "\n";
@@ -299,7 +301,7 @@ TEST_CASE("a winner may not lose more with its data in the caches than it gains 
         REQUIRE(outcome.status().message() == "");
         return *parse_record(to_text(*outcome->record));
     };
-    const TuningRecord kept = tuned(2, 0.81);  // instead of 1.25
+    const TuningRecord kept = tuned(2, 0.81);  // not 1.25
     CHECK(kept.gain == doctest::Approx(1.25));
     CHECK(kept.warm_gain == doctest::Approx(0.81));
     const TuningRecord dropped = tuned(2, 0.79);
@@ -307,7 +309,7 @@ TEST_CASE("a winner may not lose more with its data in the caches than it gains 
     CHECK(dropped.gain == 1);
     CHECK(dropped.times == dropped.heuristic_times);
     CHECK(dropped.share == doctest::Approx(0.4));
-    CHECK(tuned(1, 0.1).is_tuned());  // a problem that is never in the caches
+    CHECK(tuned(1, 0.1).is_tuned());  // the data of this problem is never in the caches
     CHECK(tuned(1, 0.1).warm_gain == 0);
 }
 
@@ -339,7 +341,7 @@ TEST_CASE("a checked problem accepts correct kernels only, on warm and cold data
             const char *right, *wrong;
             const char* message;
         };
-        // The second of each pair takes the same tensors.
+        // The second of each pair uses the same tensors.
         for (const Pair& specs :
              {Pair{"layernorm rows=3000 cols=1000 x=bf16", "layernorm rows=3000 cols=1000 x=bf16 gamma_offset=0.5",
                    "wrong: dx at row 0, column "},

@@ -23,7 +23,7 @@ std::vector<uint8_t> random_bytes(test::Random& random) {
     return bytes;
 }
 
-/// Returns an artifact as a back end makes it, except for the code.
+/// Returns an artifact like that of a back end, except for the code.
 Artifact random_artifact(test::Random& random) {
     const Target target = test::random_target(random);
     const Schedule schedule = target.is_cuda() ? test::random_cuda_schedule(random) : test::random_schedule(random);
@@ -88,12 +88,12 @@ TEST_CASE("how CUDA launches divide slices") {
     const auto partition = [&](const Spec& of, Batch batch, int64_t partials) {
         return path.partition(OperandList(of), geometry, batch, partials * 128);
     };
-    const RowPartition few = partition(spec, {4096, 8}, 400);  // two rounds of all groups instead of one of 96
+    const RowPartition few = partition(spec, {4096, 8}, 400);  // all groups run twice, rather than 96 of them once
     CHECK(few.row_groups == 200);
     CHECK(few.parts == 25);
     CHECK(few.pieces == 200);
     CHECK(few.reduced_slices == 8);
-    const RowPartition between = partition(spec, {4096, 70}, 400);  // one part each would leave 30 groups idle
+    const RowPartition between = partition(spec, {4096, 70}, 400);  // with one part each, 30 groups would be idle
     CHECK(between.row_groups == 280);
     CHECK(between.parts == 4);
     CHECK(between.pieces == 280);
@@ -102,8 +102,8 @@ TEST_CASE("how CUDA launches divide slices") {
     CHECK(many.parts == 1);
     CHECK(many.reduced_slices == 0);
     CHECK(partition(mixed, {2, 100'000}, 400).reduced_slices == 1);
-    CHECK(partition(mixed, {2, 100'000}, 400).row_groups == 100);  // each sums over its slices
-    CHECK(partition(spec, {4096, 8}, 8).parts == 1);               // all that the workspace has room for
+    CHECK(partition(mixed, {2, 100'000}, 400).row_groups == 100);  // each group sums over its slices
+    CHECK(partition(spec, {4096, 8}, 8).parts == 1);               // the workspace has no room for more
     CHECK(partition(spec, {4096, 8}, 1).row_groups == 8);
     const RowPartition none = partition(spec, {0, 7}, 400);
     CHECK(none.row_groups == 0);
@@ -136,7 +136,7 @@ TEST_CASE("the grids of CUDA launches") {
     CHECK(path.alignment(DType::f32) == 16);
 
     CudaPath shifted = path;
-    shifted.shifted = true;  // two groups of four rows: after eight rows, a row starts at the same place in a vector
+    shifted.shifted = true;  // two groups of four rows: eight rows later, a row starts at the same place in a vector
     CHECK(shifted.groups(geometry, 1000, 8 * 128) == 8);
     CHECK(shifted.groups(geometry, 1000, 7 * 128) == 6);
     CHECK(shifted.groups(geometry, 1000, 128) == 0);
@@ -151,7 +151,7 @@ TEST_CASE("row groups of CUDA launches whose teams take few rows each") {
     CudaPath path{.vector_width = 8, .rows_per_block = 4, .rows_per_team = 2, .launches = {}};
     CHECK(path.groups(geometry, 1000, 0) == 125);
     CHECK(path.groups(geometry, 1001, 0) == 126);
-    CHECK(path.groups(geometry, 40, 0) == 8);  // takes as many groups as run at once, instead of two rows per team
+    CHECK(path.groups(geometry, 40, 0) == 8);  // as many groups as run at once, rather than two rows per team
     CHECK(path.groups(geometry, 9, 0) == 3);
     CHECK(path.groups(geometry, 0, 0) == 0);
     CHECK(path.groups(geometry, INT64_MAX, 0) * 16 <= INT32_MAX);  // blocks and teams can be counted in 31 bits
@@ -160,7 +160,7 @@ TEST_CASE("row groups of CUDA launches whose teams take few rows each") {
     CHECK(partition.parts == 13);
     CHECK(partition.pieces == 650);
     CHECK(partition.row_groups == 650);
-    path.shifted = true;  // an even number of groups: after eight rows, a row starts at the same place in a vector
+    path.shifted = true;  // an even number of groups: eight rows later, a row starts at the same place in a vector
     CHECK(path.groups(geometry, 1004, 0) == 126);
     CHECK(path.groups(geometry, 1000, 0) == 124);
 }

@@ -22,12 +22,12 @@ namespace {
 constexpr const char* all_targets[] = {
     "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120", "sm_90 sms=1 shared=49152"};
 
-/// Returns why this schedule is refused; empty if it is not.
+/// Returns why this schedule is refused; empty if it is accepted.
 std::string reason(const char* spec, const char* schedule, const char* target = "sm_90") {
     return legality(*parse_spec(spec), *parse_schedule(schedule), *parse_target(target)).message();
 }
 
-/// With this much L2, no GPU's points are near, so the tables choose.
+/// With this much L2, no GPU's points are near, so that the tables choose.
 Schedule chosen(const char* spec, const char* target = "sm_90 l2=57000000") {
     return heuristic(*parse_spec(spec), *parse_target(target));
 }
@@ -217,7 +217,7 @@ TEST_CASE("rows that start anywhere in a vector") {
     CHECK(reason(spec, (schedule + "async column_memory=shared").c_str()) ==
           "schedule: column_memory=shared: needs rows_per_block=1 when vector_width=8 does not divide cols=1001");
     CHECK(plan::vectors_of_row(1000, 8) == 125);
-    CHECK(plan::vectors_of_row(1001, 8) == 126);  // from a vector's last element on: 1 + 124 * 8 + 8
+    CHECK(plan::vectors_of_row(1001, 8) == 126);  // beginning with the last element of a vector: 1 + 124 * 8 + 8
     CHECK(plan::vectors_of_row(1002, 8) == 127);
     const Target target = *parse_target("sm_90 sms=132");
     for (const int64_t cols : {1001, 4097, 70001}) {
@@ -236,7 +236,7 @@ TEST_CASE("outputs share sums over the rows, and the final reduce has blocks for
         "m = max_abs(x) } pass=forward slices=any cols=512 x=bf16");
     const plan::Plan plan = plan_of(spec, *parse_target("sm_90"));
     const plan::CudaPlan& cuda = plan.cuda();
-    REQUIRE(cuda.sums.size() == 3);  // two over each slice, one over all rows
+    REQUIRE(cuda.sums.size() == 3);  // two sum over each slice, one over all rows
     CHECK(std::ranges::count_if(cuda.sums, &plan::ColumnSum::per_slice) == 2);
     CHECK(std::ranges::count(cuda.sums, -1, &plan::ColumnSum::output) == 3);  // no output is made from one sum alone
     const Geometry& geometry = plan.geometry;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions of the IR in double precision, a value at a time: what derived gradients are compared with.
+// Evaluates functions of the IR in double precision, one value after the other. Tests compare derived gradients with
+// them.
 #pragma once
 
 #include "ir/ir.h"
@@ -16,8 +17,8 @@ constexpr int M = 3, N = 4;
 using Matrix = std::array<double, M * N>;
 using Inputs = std::map<Tensor, Matrix>;
 
-/// Returns the values of a function, for operations that have a derivative. It shares no code with the product's
-/// evaluator.
+/// Returns the values of a function. All operations that have a derivative are supported. It shares no code with the
+/// product's evaluator.
 std::vector<Matrix> evaluate(const ir::Function& function, const Inputs& inputs);
 
 }  // namespace normjit::test

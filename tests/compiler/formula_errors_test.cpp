@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Texts of formulas that are refused: the places of mistakes, and what is allowed.
+// Texts of formulas that are refused. The error gives the place of the mistake and what is allowed.
 #include "normjit/spec.h"
 
 #include <string>

@@ -43,7 +43,8 @@ TEST_CASE("with partners each tensor with columns counts as two") {
     for (int i = 1; i < 8; ++i) text += ", a" + std::to_string(i) + "[M,N]", sum += " + a" + std::to_string(i);
     CHECK(error_of(text + ") -> y[M,N] { y = " + sum + " } pass=forward cols=8") ==
           "spec: formula: with partner() each tensor with columns counts as two; these are 18, at most 16 are allowed");
-    const auto spec = parse_spec(text + ") -> y[M,N] { y = partner(a0) } pass=forward cols=8");  // reads a0 alone
+    const auto spec = parse_spec(text + ") -> y[M,N] { y = partner(a0) } pass=forward cols=8");  // the formula reads
+                                                                                                 // only a0
     CHECK((spec.ok() && validate(kernel_spec(*spec)).ok()));
 }
 
@@ -56,7 +57,7 @@ TEST_CASE("a kernel sees rows in halves if an element needs its partner") {
     CHECK(kernel_spec(halves) == halves);
     CHECK(whole_spec(halves) == whole);
     CHECK(to_text(halves) == to_text(whole));
-    const auto second = halves.find("x_2_");  // x_2 is taken
+    const auto second = halves.find("x_2_");  // the name x_2 is taken
     REQUIRE(second);
     CHECK(part_of(halves, *second).tensor == *whole.find("x"));
     CHECK(part_of(halves, *second).first_column == 5);
@@ -144,7 +145,7 @@ TEST_CASE("a spec that a program changes is the one of its text") {
     spec.rows = 3;
     spec.set(*spec.find("gamma"), DType::bf16);
     CHECK(validate(spec).ok());
-    spec.slices = 2;  // gamma has an element for each run, in a text with slices a row of them for each slice
+    spec.slices = 2;  // gamma has an element for each run; a text with slices gives each slice a row of them
     CHECK(validate(spec).message() ==
           "spec: gamma: is not that of 'groupnorm slices=2 rows=3 cols=8 gamma=bf16 dgamma=f32 R=4'; parse this text");
     spec = *parse_spec("gated_rmsnorm cols=8 gamma=f32");

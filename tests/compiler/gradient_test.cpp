@@ -29,7 +29,7 @@ using test::N;
 
 namespace {
 
-/// Returns, for each element of a tensor, its copies in the broadcast [M,N] array.
+/// Returns, for each element of a tensor, where its copies are in the broadcast [M,N] array.
 std::vector<std::vector<size_t>> elements_of(Tensor tensor) {
     const Axes axes = info(tensor).axes;
     std::map<size_t, std::vector<size_t>> by_element;
@@ -43,7 +43,7 @@ Spec spec_of_inputs() { return *parse_spec("layernorm pass=forward cols=4 x=f64 
 
 constexpr std::array wanted = {Tensor::x, Tensor::residual, Tensor::rowscale, Tensor::gamma};
 
-/// Compares the gradient of every input element with the derivative of sum(dy * y) by that element.
+/// Compares the gradient of every input element with the derivative of sum(dy * y) with respect to that element.
 void check_gradients(test::Random& random, const std::function<Expr(ir::Builder&)>& formula) {
     ir::Builder b(frontend::declare(spec_of_inputs()));
     std::vector<Expr> inputs;
@@ -85,7 +85,7 @@ void check_gradients(test::Random& random, const std::function<Expr(ir::Builder&
     }
 }
 
-/// Applies a smooth function, with a slope that finite differences can follow.
+/// Applies a smooth function, whose slope finite differences can follow.
 Expr random_function(test::Random& random, Expr a) {
     switch (random.between(0, 9)) {
         case 7:
@@ -139,10 +139,10 @@ TEST_CASE("the derivative of each function is that of finite differences") {
     for (const Function function :
          {Function(ir::abs), Function(ir::exp), Function(ir::exp2), Function(ir::tanh), Function(ir::sigmoid),
           Function(ir::silu), Function(ir::softplus), Function(ir::gelu_tanh), Function(ir::erf), Function(ir::gelu),
-          // arguments for which sqrt and log are defined
+          // the arguments are in the range for which sqrt and log are defined
           Function([](Expr a) { return ir::sqrt(a * a + 0.5); }), Function([](Expr a) { return ir::log(a * a + 0.5); }),
           Function([](Expr a) { return ir::log1p(a * a - 0.5); }),
-          // several adjoints are added up
+          // several adjoints are added
           Function([](Expr a) { return ir::silu(a) * ir::silu(a) + ir::exp(ir::silu(a)); }),
           Function([](Expr a) { return ir::compare(a, ir::tanh(a)) * a; }),
           Function([](Expr a) { return ir::max(a, ir::abs(a) * 0.7) - ir::min(a, a.builder->constant(1.2)); })}) {

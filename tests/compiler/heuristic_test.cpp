@@ -125,7 +125,7 @@ TEST_CASE("results of functions are kept for the last sweep where the stack hold
     CHECK(caches("softmax cols=1024 pass=forward"));
     CHECK(caches("rmsnorm_of_gated cols=3000 x=bf16"));
     CHECK_FALSE(caches("softmax cols=5000 rows=100"));
-    CHECK_FALSE(caches("gated_rmsnorm cols=1024 pass=forward"));  // its function is in the last sweep only
+    CHECK_FALSE(caches("gated_rmsnorm cols=1024 pass=forward"));  // only the last sweep has its function
     CHECK_FALSE(caches("rmsnorm cols=1024 rows=2048 x=bf16"));
 }
 

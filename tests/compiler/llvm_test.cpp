@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks code for processors that this machine may not have, without running it.
+// Checks code for processors that this machine may not have. The code never runs.
 #include "random_spec.h"
 
 #include "normjit/compile.h"
@@ -93,7 +93,7 @@ TEST_CASE("code uses the vectors of its processor, and no other's") {
     CHECK(count(*v3, "vcvtph2ps") > 0);
     const auto sse = compile_text("x86-64", f16);
     CHECK(count(*sse, "ymm") == 0);
-    CHECK(count(*sse, "\tv") == 0);  // every AVX instruction starts with it
+    CHECK(count(*sse, "\tv") == 0);  // every AVX instruction starts with v
     CHECK(count(*sse, "mulps") > 0);
     const auto arm = compile_text("aarch64", f16);
     CHECK(count(*arm, "fmla\tv") > 0);

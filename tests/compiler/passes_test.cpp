@@ -33,10 +33,10 @@ PerTensor<std::vector<double>> random_inputs(test::Random& random, const Spec& s
     return inputs;
 }
 
-/// Returns the function's outputs in double, from the evaluator for machines without a code generator.
+/// Returns the function's outputs in double, computed by the evaluator for machines without a code generator.
 PerTensor<std::vector<double>> evaluate(const ir::Function& function, Spec spec, int64_t rows,
                                         PerTensor<std::vector<double>> inputs, int64_t row_groups) {
-    // remove_dead: the frontend writes every output, and unwanted ones have no operand.
+    // remove_dead, because the frontend writes every output, and unwanted outputs have no operand.
     ir::Function in_double = passes::assign_sweeps(passes::split_reductions(passes::remove_dead(function)));
     in_double.compute = DType::f64;
     for (const Tensor tensor : all_tensors) {
@@ -98,7 +98,7 @@ std::string text_after(const char* spec, std::string_view pass) { return ir::pri
 
 bool mentions(const std::string& text, std::string_view word) { return text.find(word) != text.npos; }
 
-/// True if a formula has a call of the function: of "exp(", but not of "ldexp(".
+/// True if a formula calls the function: "exp(" is a call of exp, "ldexp(" is not.
 bool calls(const std::string& text, std::string_view function) {
     for (size_t at = text.find(function); at != text.npos; at = text.find(function, at + 1)) {
         if (at == 0 || (std::isalnum(static_cast<unsigned char>(text[at - 1])) == 0 && text[at - 1] != '_'))
@@ -135,7 +135,7 @@ TEST_CASE("every pass keeps what the outputs are, and they are the reference's")
     test::Random random(test::seed());
     for (int64_t i = 0; i < test::rounds(200); ++i) {
         Spec spec = test::random_spec(random, {.max_cols = 40, .max_rows = 6, .slices_percent = 0});
-        // The reference has these numbers in this type. (GCC 12 drops two static_cast<float> of neighbouring doubles.)
+        // The reference uses these numbers in this type. (GCC 12 drops two static_cast<float> of neighbouring doubles.)
         for (double* option : {&spec.eps, &spec.gamma_offset}) *option = reference::round_to(spec.compute(), *option);
         const int64_t rows = std::min<int64_t>(test::random_batch(random, spec).rows, 6);
         CAPTURE(to_text(spec));

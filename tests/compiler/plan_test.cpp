@@ -56,11 +56,11 @@ TEST_CASE("a forward has no partials, no workspace and no final reduce") {
 TEST_CASE("parts of columns end where strips and steps do") {
     const Schedule schedule = *parse_schedule("cpu row_block=5 strip=2 unroll=3 column_ranges=3 split_rows=9");
     const Geometry g = plan::make(*parse_spec("layernorm cols=5000 gamma=f32"), schedule, four_cores)->geometry;
-    CHECK(g.cpu.range_cols == 1728);  // a third, rounded up to 6 times 128 bytes
+    CHECK(g.cpu.range_cols == 1728);  // a third of the columns, rounded up to a multiple of 6 times 128 bytes
     CHECK(g.cpu.column_ranges == 3);
     CHECK(g.cpu.sweeps == 2);
     CHECK(g.cpu.block_rows == 5);
-    CHECK(g.cpu.sums_bytes == 2 * 3 * 64);  // two means, three ranges, one register of rows
+    CHECK(g.cpu.sums_bytes == 2 * 3 * 64);  // two means, three ranges, and one register of rows
     CHECK(g.preferred_workspace(9) == g.group_bytes + 2 * g.cpu.sums_bytes);
     CHECK(g.is_split(9, g.preferred_workspace(9)));
     CHECK(!g.is_split(9, g.preferred_workspace(9) - 1));
@@ -75,7 +75,7 @@ TEST_CASE("thread groups have partials, row sums and a job of their own") {
           2 * g.cpu.sums_bytes + (CpuGeometry::job_head_lines + 3) * CpuGeometry::job_line_bytes);
     CHECK(g.preferred_workspace(90) == 4 * (g.group_bytes + g.cpu.thread_group_bytes()));
     CHECK(g.cpu.thread_groups_of(90) == 4);
-    CHECK(g.cpu.thread_groups_of(15) == 3);  // a block each
+    CHECK(g.cpu.thread_groups_of(15) == 3);  // one block for each
     CHECK(g.cpu.thread_groups_of(4) == 1);
 }
 
@@ -87,7 +87,7 @@ TEST_CASE("every value that a sweep reads is computed before") {
         const auto made = plan::make(spec, heuristic(spec, four_cores), four_cores);
         REQUIRE_MESSAGE(made.ok(), made.status().message());
         const plan::Plan& plan = *made;
-        std::set<ir::ValueId> rows;  // known row values
+        std::set<ir::ValueId> rows;  // row values that are known so far
         const auto check = [&](ir::ValueId id, const std::set<ir::ValueId>& known) {
             for (const ir::ValueId operand : plan.function[id].operands) {
                 if (operand == ir::no_value || plan.function[operand].op == ir::Op::constant) continue;

@@ -89,7 +89,7 @@ TEST_CASE("a problem takes the schedule of a point, scaled, on every GPU") {
     constexpr const char* here = "sm_90 sms=100 shared=232448 l2=30000000";
     const Schedule sums = file.points[0].schedule, forward = file.points[1].schedule;
     CHECK(on(1, here, "rmsnorm pass=forward rows=2048 cols=4096 x=bf16") == forward);
-    // the same vectors a thread, the last of them idle, and as many groups as run at once
+    // the same number of vectors per thread, of which the last one is idle, and as many groups as run at once
     CHECK(on(1, here, "rmsnorm pass=forward rows=1500 cols=4000 x=f16") == forward);
     const Schedule twice = on(1, here, "rmsnorm pass=forward rows=2048 cols=8192 x=bf16");
     CHECK(std::get<CudaSchedule>(twice.device).threads_per_row == 256);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Refusals and reasons name keys that users can type: every word that looks like a key must be one.
+// Refusals and reasons name keys that users can type, so every word that looks like a key must be a key.
 #include "random_spec.h"
 
 #include "normjit/schedule.h"
@@ -46,7 +46,7 @@ std::vector<std::string> words_like(const std::string& text, const char* pattern
     return words;
 }
 
-/// Returns "a, b" of "a, b: why"; empty if the text starts otherwise.
+/// Returns "a, b" of "a, b: why"; empty if the text does not start in this way.
 std::vector<std::string> subjects(const std::string& text) {
     std::smatch head;
     if (!std::regex_search(text, head, std::regex("^[a-z_]+(, [a-z_]+)*(?=: )"))) return {};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// compiler/SPEC.md lists exactly the keys that the parsers read. Its tables of a spec, and the enums of a spec in
-// normjit.h, are written from keys.def and tensors.def: NORMJIT_GOLDEN=rewrite writes them.
+// compiler/SPEC.md lists exactly the keys that the parsers read. Its tables for specs, and the enums for specs in
+// normjit.h, are generated from keys.def and tensors.def: NORMJIT_GOLDEN=rewrite writes them.
 #include "support/text.h"
 
 #include "normjit/schedule.h"
@@ -84,7 +84,7 @@ void check_schedule(std::string_view section, const std::string& kind, const cha
         REQUIRE(cells.size() > 4);
         CHECK(cells[3] == word.substr(equals + 1));
         const Expected<Schedule> wrong = parse_schedule(fmt::format("{} {}=-2", kind, key));
-        if (!wrong.ok()) continue;  // a choice, whose words the parser lists
+        if (!wrong.ok()) continue;  // the key is a choice, whose words the parser lists
         const std::string refused = check_ranges(*wrong, *parse_target(target)).message();
         const std::string range = refused.substr(refused.find("must be ") + 8);
         const auto least = text::parse_int(range.substr(0, range.find(' ')), -1, 1);
@@ -95,7 +95,7 @@ void check_schedule(std::string_view section, const std::string& kind, const cha
     }
 }
 
-/// Returns them as one line, which a failing check prints.
+/// Returns the keys on one line, which a failing check prints.
 std::string text_of(const Keys& keys) {
     std::string text;
     for (const std::string& key : keys) text += key + ' ';

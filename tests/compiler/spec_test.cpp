@@ -15,7 +15,7 @@ namespace {
 
 struct Example {
     std::string_view text;
-    std::string_view expected;  ///< canonical text, or error
+    std::string_view expected;  ///< the canonical text, or the error
 };
 
 std::string read_spec(std::string_view text) {

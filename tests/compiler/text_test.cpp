@@ -74,7 +74,7 @@ TEST_CASE("pieces, blanks and unprintable bytes") {
     CHECK(text::shown("a\n\xff") == "a\\x0a\\xff");
     CHECK(text::shown("2 \u00d7 \u03b3\u00b2 \u2212 \u4e2d") == "2 \u00d7 \u03b3\u00b2 \u2212 \u4e2d");
     CHECK(text::shown("\u00a0\u200b\u202e\u0301\U0001f600") == "U+00A0U+200BU+202EU+0301U+1F600");
-    // What is no UTF-8: a part of a character, a longer form of one, half of a pair, beyond the last.
+    // Bytes that are not UTF-8: part of a character, a longer form of one, half of a pair, a code beyond the last.
     CHECK(text::shown("\xc3") == "\\xc3");
     CHECK(text::shown("\xe2\x88x") == "\\xe2\\x88x");
     CHECK(text::shown("\xc1\x81\xed\xa0\x80") == "\\xc1\\x81\\xed\\xa0\\x80");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Limits of x86-64 code: offsets in an instruction, general registers.
+// Tests the limits of x86-64 code: offsets in an instruction, general registers.
 #include "normjit/compile.h"
 
 #include <doctest/doctest.h>

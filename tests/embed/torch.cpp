@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A C++ program with libtorch and without Python, whose LayerNorm gradients are normjit's: exits with 0, or 1 and the
-// reason.
+// A C++ program with libtorch and without Python, in which normjit computes the gradients of LayerNorm. Exits with 0,
+// or with 1 and the reason.
 #include "normjit/torch.h"
 
 #include <cmath>
@@ -21,7 +21,7 @@ Gradients backward(const at::Tensor& x, const at::Tensor& dy, const at::Tensor& 
     return {dx, dgamma, dbeta};
 }
 
-/// The error in the 2-norm; 0 is the best.
+/// Returns the error in the 2-norm; 0 is the best.
 double error(const at::Tensor& got, const at::Tensor& right) {
     return ((got.to(at::kDouble) - right).norm() / right.norm()).item<double>();
 }

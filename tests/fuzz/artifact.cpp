@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads any bytes as an artifact, and also an artifact that is drawn from the bytes, damaged by them and given a
-// matching checksum. An accepted artifact serialises to bytes that read back as the same artifact, and is checked for a
-// CPU. Its code never runs; a formula, which is only data, is prepared to run.
+// Reads any bytes as an artifact, and also an artifact that is drawn from the bytes, damaged by them, and given a
+// matching checksum. An accepted artifact must serialise to bytes that read back as the same artifact, and is checked
+// for a CPU. Its code never runs; a formula, which is only data, is prepared to run.
 #include "backend/portable/program.h"
 #include "fuzz.h"
 #include "kernel/check_artifact.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Draws any spec, schedule and target from the bytes. Legal combinations compile, and compile() refuses others for the
-// reason that legality() gives; the heuristic's schedule is legal wherever there is a back end; code for this machine
-// gives the reference's gradients on a small shape, and writes nothing else.
+// Draws any spec, schedule and target from the bytes. Legal combinations compile, and compile() refuses all others for
+// the reason that legality() gives. The heuristic's schedule is legal wherever there is a back end. Code for this
+// machine gives the reference's gradients on a small shape, and writes nothing else.
 #include "normjit/compile.h"
 
 #include "check.h"
@@ -12,13 +12,13 @@ using namespace normjit;
 
 namespace {
 
-/// CUDA code is generated only as source: NVRTC is slow, and does not exist everywhere.
+/// CUDA code is generated only as source, because NVRTC is slow and not available everywhere.
 Status generate(const Spec& spec, const Schedule& schedule, const Target& target) {
     if (target.is_cuda()) return emit_stage(spec, schedule, target, "cuda").status();
     return compile(spec, schedule, target).status();
 }
 
-/// Draws a spec of a norm or of a formula.
+/// Draws a spec of a named norm or of a formula.
 Spec any_spec(test::Random& random, const test::SpecLimits& limits) {
     if (random.chance(60)) return test::random_spec(random, limits);
     const auto spec = test::random_formula_spec(random, limits);

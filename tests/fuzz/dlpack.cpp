@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Draws any DLPack tensor from the bytes. If it is accepted, it describes the same elements as the argument that is
-// made of it: each index has the same address.
+// Draws any DLPack tensor from the bytes. If it is accepted, it must describe the same elements as the argument that is
+// made from it: each index has the same address.
 #include "c_abi/dlpack.h"
 
 #include "c_abi/convert.h"
@@ -44,8 +44,8 @@ void draw(test::Random& random, Drawn& to) {
     to.tensor.byte_offset = random.pick({uint64_t{0}, uint64_t{8}, uint64_t{1} << 20});
 }
 
-/// Returns how many elements lie before the one at `index`, by the tensor's own strides; modulo 2^64, because a launch
-/// refuses larger offsets.
+/// Returns how many elements lie before the one at `index`, according to the tensor's own strides. The number is modulo
+/// 2^64, because a launch refuses larger offsets.
 uint64_t offset_of(const dlpack::Tensor& tensor, const std::array<int64_t, most_dimensions>& index) {
     uint64_t offset = 0, contiguous = 1;
     for (int i = tensor.dimensions - 1; i >= 0; --i) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads a line with a spec, then any text as the formula of its portable artifact. An accepted formula runs on exactly
-// the memory that the spec describes, writes all outputs, and gives the same bits when run again.
+// Reads a line as a spec, and then any text as the formula of its portable artifact. An accepted formula runs on
+// exactly the memory that the spec describes, writes all outputs, and gives the same bits when it runs again.
 #include "backend/portable/program.h"
 #include "fuzz.h"
 
@@ -17,7 +17,8 @@ namespace {
 
 constexpr int64_t rows = 3, most_cols = 200;
 
-/// Heap blocks exactly as large as their tensors, so that the sanitizer detects an access to the first byte beyond.
+/// Heap blocks that are exactly as large as their tensors, so that a sanitizer detects an access to the first byte
+/// beyond.
 class Memory {
   public:
     explicit Memory(const Artifact& artifact)
@@ -31,7 +32,7 @@ class Memory {
         partials_.assign(static_cast<size_t>(artifact.geometry.group_bytes), 0xff);
     }
 
-    /// All of it after a launch.
+    /// Returns the whole memory after a launch.
     std::vector<std::vector<uint8_t>> run(const PortableProgram& program) {
         RowsTask task;
         FinalTask last;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared by the fuzz targets. A target is one source with LLVMFuzzerTestOneInput(): it accepts any bytes, and stops the
-// process if an answer breaks its oracle, which its header comment states.
+// What the fuzz targets share. A target is one source file with LLVMFuzzerTestOneInput(). It accepts any bytes, and
+// stops the process if an answer breaks its oracle, which is stated in the header comment.
 #pragma once
 
 #include "normjit/status.h"
@@ -14,8 +14,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 
 namespace normjit::fuzz {
 
-/// Stops the process, as a sanitizer would, so that the fuzzer keeps the input. The printed line says what is wrong
-/// with the answer.
+/// Stops the process unless `holds`, as a sanitizer would, so that the fuzzer keeps the input. The printed line says
+/// what is wrong with the answer.
 void require(bool holds, std::string_view what, std::string_view detail = {});
 
 /// Requires an error to be one printable line that starts with `subject`.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads any text as IR. An accepted function verifies, prints as a text that reads back and prints the same, and still
-// does so after every pass.
+// Reads any text as IR. An accepted function verifies, and prints as a text that reads back and prints the same; both
+// are still true after every pass.
 #include "ir/ir.h"
 
 #include "fuzz.h"

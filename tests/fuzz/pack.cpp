@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Damages a pack of two artifacts as the bytes say, and opens it with its own footer and with one that matches the
-// damaged index. A pack that opens gives each entry, or says what is wrong with it.
+// Damages a pack of two artifacts as the bytes say, and opens it with its own footer and with a footer that matches the
+// damaged index. If the pack opens, it gives each entry, or says what is wrong with it.
 #include "cache/pack.h"
 
 #include "fuzz.h"
@@ -24,7 +24,7 @@ using namespace normjit;
 
 namespace {
 
-/// Returns the path of a file of this process, in memory.
+/// Returns the path of a file in memory that belongs to this process.
 const std::string& path() {
     static const std::string name = fmt::format("/dev/shm/normjit-fuzz-{}", getpid());
     static const bool removed_at_exit = std::atexit([] { unlink(path().c_str()); }) == 0;
@@ -66,7 +66,7 @@ size_t check(std::string_view bytes) {
     return read;
 }
 
-/// Returns `bytes` with other lines from the index on, and a matching footer.
+/// Returns `bytes` with other lines in place of the index, and a matching footer.
 std::string with_index(std::string_view bytes, size_t at, std::string_view index) {
     return fmt::format("{}{}index {:016} {:016} {}\n", bytes.substr(0, at), index, at, std::ranges::count(index, '\n'),
                        text::checksum(index));

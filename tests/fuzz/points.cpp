@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads any text as a file of points. An accepted file prints as a text that reads back as the same file; a refusal is
-// one printable line. A heuristic with its points chooses legal schedules, on its device and on others.
+// one printable line. A heuristic with these points chooses legal schedules, on their device and on others.
 #include "normjit/points.h"
 
 #include "fuzz.h"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads eight bytes as the size of the data, then any text as the header of a safetensors file. An accepted header has
-// tensors that cover the data without gap or overlap, each as large as its shape; a refused one gets one line.
+// Reads eight bytes as the size of the data, and then any text as the header of a safetensors file. The tensors of an
+// accepted header cover the data without gaps or overlaps, and each is as large as its shape says. A refused header
+// gets one line.
 #include "safetensors.h"
 
 #include "console.h"
@@ -15,7 +16,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     int64_t data_bytes = 0;
     if (size < sizeof data_bytes) return 0;
     std::memcpy(&data_bytes, data, sizeof data_bytes);
-    data_bytes = std::max<int64_t>(data_bytes, 0);  // the size of a file less its header's
+    data_bytes = std::max<int64_t>(data_bytes, 0);  // the size of a file minus the size of its header
     const auto header = cli::parse_safetensors_header(fuzz::as_text(data + 8, size - 8), data_bytes);
     if (!header) {
         fuzz::require(!header.status().message().empty(), "an error without a message");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads any text as a spec, a schedule and a target. An accepted text prints as one that reads back as the same value
-// with the same hash; a refusal is one printable line.
+// Reads any text as a spec, a schedule and a target. An accepted text prints as a text that reads back as the same
+// value with the same hash; a refusal is one printable line.
 #include "fuzz.h"
 
 #include "normjit/compile.h"
@@ -24,7 +24,7 @@ void round_trip(std::string_view text, Expected<Value> (*parse)(std::string_view
                   printed);
 }
 
-/// Chooses schedules for a formula and plans its kernels, or gets a reason.
+/// Chooses schedules for a formula and plans its kernels, or gets the reason why not.
 void check_formula(const Spec& spec) {
     for (const char* machine : {"sm_90", "x86-64-avx512"}) {
         const Target target = *parse_target(machine);

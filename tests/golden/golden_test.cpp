@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Each file *.golden in this folder says in its first lines what to compile, and below what the result must be.
-// NORMJIT_GOLDEN=rewrite writes the present results into the files; read the diff before committing it.
+// The first lines of each file *.golden in this folder say what to compile, and the rest is what the result must be.
+// NORMJIT_GOLDEN=rewrite writes the present results into the files; read the diff before you commit it.
 #include "disassemble.h"
 
 #include "normjit/compile.h"

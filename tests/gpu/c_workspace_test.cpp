@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The workspace that the C interface reports, for kernels that need more for more rows.
+// Tests the workspace that the C interface reports for kernels that need more for more rows.
 #include "c_objects.h"
 #include "fake_gpu.h"
 
@@ -54,7 +54,7 @@ TEST_CASE("c: the workspace of rows and slices is that of C++") {
         CHECK(workspace_in_c(in_c, rows, NORMJIT_NO_SLICES) == workspace_in_c(in_c, 0, 1));
     }
     CHECK(workspace_in_c(in_c, 1001, 77).first > workspace_in_c(in_c, 1001, 1).first);
-    CHECK(workspace_in_c(in_c, INT64_MAX / 2, 3).first == INT64_MAX);  // more than exist
+    CHECK(workspace_in_c(in_c, INT64_MAX / 2, 3).first == INT64_MAX);  // there are not so many rows
 
     int64_t bytes = 0;
     CHECK(normjit_kernel_workspace_bytes(in_c.get(), -1, 1, &bytes, nullptr) == NORMJIT_INVALID_ARGUMENT);

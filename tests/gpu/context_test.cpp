@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests in which context a call works, and that it leaves the thread's contexts as they were.
+// Tests in which context a call works, and that it leaves the contexts of the thread unchanged.
 #include "device/cuda/gpu.h"
 #include "fake_gpu.h"
 
@@ -13,7 +13,7 @@ namespace {
 constexpr const char* spec = "rmsnorm cols=256 x=bf16";
 constexpr const char* schedule = "cuda row_groups=4 threads_per_row=32 vector_width=8";
 
-/// A context that the caller created and made current, on the device with this ordinal.
+/// A context on the device with this ordinal that the caller has created and made current.
 class OwnContext {
   public:
     explicit OwnContext(int ordinal) {
@@ -106,7 +106,7 @@ TEST_CASE("two devices in one process") {
     CHECK(fake.primary_uses.at(0) == 1);
     CHECK(fake.primary_uses.at(1) == 1);
     CHECK(fake.launches[1].dependent);
-    CHECK(!fake.launches[3].dependent);  // sm_80 has no dependent launches
+    CHECK(!fake.launches[3].dependent);  // sm_80 cannot make launches dependent
 
     const Status wrong = second.load(fake_artifact(spec, schedule, "sm_90")).status();
     CHECK(wrong.code() == Code::unavailable);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Unusable drivers, each with its reason.
+// Tests unusable drivers, each with its reason.
 #include "fake_gpu.h"
 
 #include <doctest/doctest.h>
@@ -40,7 +40,7 @@ TEST_CASE("a driver that did not start is started again") {
     FakeCuda& fake = fake_driver();
     fake.failing = "cuInit";
     fake.failure = 2;
-    static_cast<void>(cuda::driver());  // works if another test has started it
+    static_cast<void>(cuda::driver());  // this works if another test has started the driver
     fake.reset();
     CHECK(cuda::driver().ok());
 }

@@ -14,7 +14,7 @@ namespace normjit::test {
 
 namespace {
 
-/// Set before anything asks for the driver.
+/// Runs before anything asks for the driver.
 [[maybe_unused]] const bool hooked = [] {
     unsetenv("FAKE_CUDA");
     return setenv("NORMJIT_CUDA_DRIVER", NORMJIT_FAKE_CUDA, 1) == 0;

@@ -43,7 +43,7 @@ TEST_CASE("a block per row: grid, block, shared memory, the dependent final redu
     CHECK(rows.kernel == "normjit_layernorm_backward_bf16_4096_rows");
     CHECK(rows.grid == Dims{264, 1, 1});
     CHECK(rows.block == Dims{256, 1, 1});
-    // Three stages of x and dy, two buffers of two sums of eight warps, mean and rstd for each warp and stage,
+    // Three stages of x and dy; two buffers for two sums of eight warps; mean and rstd for each warp and stage;
     // barriers.
     CHECK(rows.shared_bytes == 3 * 4096 * 4 + 2 * 2 * 8 * 4 + 3 * 8 * 2 * 8 + 3 * 8);
     CHECK(rows.cluster == 0);
@@ -96,7 +96,7 @@ TEST_CASE("fewer rows or less workspace: fewer groups") {
     check_launch(kernel, arguments);
     CHECK(fake.launches[0].grid == Dims{100, 1, 1});
     CHECK(fake.launches[1].arguments.row_groups == 100);
-    arguments.workspace_bytes = 7 * 2 * 4096 * 4 + 5;  // 7 groups of dgamma and dbeta
+    arguments.workspace_bytes = 7 * 2 * 4096 * 4 + 5;  // room for 7 groups of dgamma and dbeta
     check_launch(kernel, arguments);
     CHECK(fake.launches[0].grid == Dims{7, 1, 1});
     CHECK(fake.launches[0].arguments.rows_each == 14);
@@ -147,9 +147,9 @@ TEST_CASE("rows that start anywhere in a vector: together or one by one") {
     arguments = good;
     arguments[Tensor::gamma].data = moved(Tensor::gamma, 2);
     CHECK(path(arguments) == "rows");
-    arguments.workspace_bytes = 7 * 2 * 4097 * 4;  // fewer groups than vectors have elements
+    arguments.workspace_bytes = 7 * 2 * 4097 * 4;  // room for fewer groups than vectors have elements
     CHECK(path(arguments) == "rows_unaligned");
-    arguments.rows = 7;  // but one row for each group
+    arguments.rows = 7;  // but each group has one row
     CHECK(path(arguments) == "rows");
     CHECK(normjit_fake_cuda()->launches[0].grid == Dims{7, 1, 1});
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loading: the calls of the driver, each of their errors, refusals while a graph is captured, drivers without
-// libraries.
+// Tests loading: the driver's calls and each of their errors, refusals while a graph is being captured, and drivers
+// without libraries.
 #include "cache/store.h"
 #include "device/cuda/kernel.h"
 #include "fake_gpu.h"
@@ -70,7 +70,7 @@ TEST_CASE("an error in any driver call becomes a status, and leaves nothing behi
     FakeCuda& fake = fake_driver();
     const Artifact artifact = fake_artifact(long_rows, long_rows_schedule);
     REQUIRE(fake_engine().load(artifact).ok());
-    // The calls that read the device, check for captures and load; not those that leave a context or free.
+    // The calls that read the device, check for captures and load, but not the calls that leave a context or free.
     const std::vector<std::string> calls = fake.calls;
     int failures = 0;
     for (size_t i = 0; i < calls.size(); ++i) {
@@ -98,7 +98,7 @@ TEST_CASE("an error in any driver call becomes a status, and leaves nothing behi
         REQUIRE(fake.loaded == 0);
         int mode = cuda::capture_global;  // an exchange that failed may have left another mode
         (*cuda::driver())->cuThreadExchangeStreamCaptureMode(&mode);
-        while (normjit_fake_contexts() > 0) {  // a pop that failed
+        while (normjit_fake_contexts() > 0) {  // a pop has failed
             REQUIRE(calls[i] == "cuCtxPopCurrent");
             cuda::Context popped = nullptr;
             (*cuda::driver())->cuCtxPopCurrent(&popped);
@@ -129,7 +129,7 @@ TEST_CASE("compile and load are refused while a graph is captured") {
     normjit_fake_capture(stream, true);
     Arguments arguments = fake_arguments(kernel, 9);
     arguments.stream = stream;
-    CHECK(kernel.launch(arguments).ok());  // now that it is loaded, a launch can be captured
+    CHECK(kernel.launch(arguments).ok());  // it is loaded now, so a launch can be captured
     (*cuda::driver())->cuStreamDestroy(stream);
 }
 
@@ -155,10 +155,10 @@ TEST_CASE("making a kernel in the background, or destroying one, does not affect
         while (kernel.status().code() == Code::pending) std::this_thread::yield(), kernel = prepare();
         REQUIRE_MESSAGE(kernel.ok(), kernel.status().message());
         CHECK(kernel->launch(fake_arguments(*kernel, 9)).ok());
-        CHECK(engine->load(artifact).ok());  // loaded and unloaded at once
+        CHECK(engine->load(artifact).ok());  // it is loaded and unloaded at once
     }
     CHECK(fake.broken_captures == std::vector<std::string>());
-    // This thread has its old mode.
+    // This thread has its old mode again.
     cuda::DevicePointer pointer = 0;
     CHECK((*cuda::driver())->cuMemAlloc(&pointer, 8) == cuda::error_capture_unsupported);
     CHECK(fake.broken_captures == std::vector<std::string>{"cuMemAlloc"});
@@ -204,7 +204,7 @@ TEST_CASE("a driver without libraries loads modules") {
     const auto driver = cuda::open_driver(NORMJIT_FAKE_CUDA_OLD);
     REQUIRE_MESSAGE(driver.ok(), driver.status().message());
     CHECK(!driver->has_libraries());
-    // The old driver is a separate library with a record of its own.
+    // The old driver is a separate library with its own record.
     const auto old = reinterpret_cast<decltype(&normjit_fake_cuda)>(
         dlsym(dlopen(NORMJIT_FAKE_CUDA_OLD, RTLD_NOW | RTLD_NOLOAD), "normjit_fake_cuda"));
     FakeCuda& fake = *old();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A GPU that fails for a while: contexts that are destroyed while an engine uses them, no device memory left, launches
-// that are refused. The next launch has the bits of an earlier one.
+// A GPU that fails for a while: contexts are destroyed while an engine uses them, no device memory is left, launches
+// are refused. The next launch must have the bits of an earlier one.
 #include "device/cuda/graph.h"
 #include "gpu_tensors.h"
 
@@ -25,7 +25,7 @@ Function driver_function(const char* name) {
     return reinterpret_cast<Function>(dlsym(library, name));
 }
 
-/// Tensors of the kernel, and the results of a launch.
+/// The tensors of a kernel, and the results of a launch.
 struct Problem {
     Problem(const Engine& engine, const Kernel& on) : kernel(on), tensors(engine, kernel, rows, 100) {
         launch(kernel, tensors.arguments(nullptr));
@@ -41,7 +41,7 @@ struct Problem {
     GpuTensors::Bytes expected;
 };
 
-/// All of a GPU's memory except pieces below 1 MiB.
+/// Takes all of a GPU's memory, except for pieces below 1 MiB.
 class AllMemory {
   public:
     explicit AllMemory(const std::shared_ptr<const cuda::Gpu>& gpu) {
@@ -137,7 +137,7 @@ TEST_CASE("launches that fail or are refused leave the GPU as it was") {
         Arguments wrong = problem.tensors.arguments(nullptr);
         wrong[Tensor::x].data = nullptr;
         CHECK(problem.kernel.launch(wrong).code() == Code::invalid_argument);
-        // A call that graphs do not allow breaks the capture: launches into it then fail.
+        // A call that graphs do not allow ends the capture. Later launches into it then fail.
         const auto broken = stream->capture([&] {
             cuda::DevicePointer memory = 0;
             gpu->driver().cuMemAlloc(&memory, 1 << 20);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Threads with separate streams prepare and launch on one GPU and on two, and capture graphs while others prepare:
-// every launch has the bits of a single launch. NORMJIT_STRESS_SECONDS says how long each test runs.
+// Threads with separate streams prepare and launch on one GPU and on two, and capture graphs while others prepare.
+// Every launch must have the bits of a single launch. NORMJIT_STRESS_SECONDS says how long each test runs.
 #include "threads.h"
 
 #include "device/cuda/graph.h"
@@ -25,7 +25,7 @@ namespace {
 constexpr int threads = 16;
 constexpr int64_t rows_each = 701;
 
-/// Narrow rows, a block per row, a cluster per row if there are clusters, odd widths.
+/// Narrow rows, a block for each row, a cluster for each row (if there are clusters), and odd widths.
 constexpr const char* specs[] = {
     "layernorm cols=256 x=bf16 gamma=f32",
     "rmsnorm cols=4096 x=bf16",
@@ -39,7 +39,7 @@ std::chrono::duration<double> lasting() {
     return std::chrono::duration<double>(given != nullptr ? std::strtod(given, nullptr) : 5);
 }
 
-/// The first error on any thread.
+/// Keeps the first error on any thread.
 class Wrong {
   public:
     void add(const std::string& what) {
@@ -110,7 +110,7 @@ void launch_from_threads(const std::vector<Engine>& engines) {
     CHECK(launches > threads);
 }
 
-/// Captures the launch as a graph in the global mode, which forbids all threads calls that graphs do not allow.
+/// Captures the launch as a graph in the global mode, in which no thread may make calls that graphs do not allow.
 Status capture_globally(const cuda::Gpu& gpu, const cuda::WorkStream& stream, const Kernel& kernel,
                         const GpuTensors& tensors) {
     const cuda::Driver& driver = gpu.driver();
@@ -152,7 +152,7 @@ TEST_CASE("graphs are captured and launched while other threads prepare new kern
     std::atomic<bool> goes_on = true;
     std::atomic<int64_t> prepared = 0, captured = 0;
     constexpr int preparing = 4, capturing = 4;
-    std::vector<GpuTensors> own;  // tensors of each capturing thread
+    std::vector<GpuTensors> own;  // the tensors of each thread that captures
     for (int i = 0; i < capturing; ++i) own.emplace_back(*engine, gpu_kernel(*engine, specs[1]), rows_each, 100);
     const auto prepare = [&](int i, const cuda::WorkStream* stream) {
         for (int64_t cols = 1024 + i; goes_on && !wrong.is_any(); cols += preparing, ++prepared) {
@@ -161,7 +161,7 @@ TEST_CASE("graphs are captured and launched while other threads prepare new kern
         }
     };
     const auto capture = [&](const GpuTensors& tensors, const cuda::WorkStream* stream) {
-        // A capture in the global mode by another thread forbids its copies as well.
+        // If another thread captures in the global mode, these copies are forbidden as well.
         const cuda::RelaxedCapture relaxed(gpu->driver());
         const Kernel kernel = *engine->prepare(*parse_spec(specs[1]), {.stream = stream->handle()});
         const auto end = std::chrono::steady_clock::now() + lasting();

@@ -25,7 +25,8 @@ namespace {
 
 constexpr int architectures[] = {80, 86, 89, 90, 100, 120};
 
-/// Rows in registers, asynchronous and bulk copies, clusters, streaming; types, statistics and outputs mixed in.
+/// Rows in registers, asynchronous and bulk copies, clusters, and streaming, with different types, statistics and
+/// outputs.
 constexpr const char* specs[] = {
     "layernorm cols=256 x=bf16",
     "rmsnorm cols=32 x=f16 gamma=f32",
@@ -68,7 +69,7 @@ constexpr const char* specs[] = {
     "layernorm cols=3000000 x=bf16 out=dx,dgamma,amax",
 };
 
-/// Norms of the library.
+/// Norms from the library.
 constexpr const char* specs_of_formulas[] = {
     "gated_rmsnorm cols=128 x=bf16 gamma=f32",
     "gated_rmsnorm cols=4096 x=bf16 gamma=bf16",
@@ -127,7 +128,8 @@ constexpr const char* specs_of_formulas[] = {
     "gated_rmsnorm cols=128 x=bf16 z=e5m2 gamma=f32 dx=e5m2",
 };
 
-/// More columns than a scale and a shift, more sweeps than a norm has, quotients and comparisons of elements.
+/// Formulas with more columns than a scale and a shift, more sweeps than a norm has, quotients and comparisons of
+/// elements.
 constexpr const char* specs_of_crowded_formulas[] = {
     "norm four(x[M,N], a[N], b[N], c[N], d[N]) -> y[M,N] { v = x * a + b; y = v * rsqrt(row_mean(v * v) + eps) * c + d "
     "} pass=forward cols=4096 x=bf16",
@@ -150,7 +152,7 @@ constexpr const char* every_function =
     "z) "
     "+ like(row_mean(z), z) } cols=2048 x=bf16";
 
-/// Specs whose number of rows changes the schedule, and rows wider or odder than those above.
+/// Specs whose number of rows changes the schedule, and rows that are wider or odder than those above.
 constexpr const char* specs_with_rows[] = {
     "layernorm cols=16385 x=f32 out=dx",
     "layernorm pass=forward cols=16384 x=f64 gamma=f64",
@@ -204,7 +206,7 @@ constexpr const char* specs_with_rows[] = {
     "layernorm rows=1 cols=53248 x=bf16",
 };
 
-/// True if this machine has NVRTC; otherwise says so once.
+/// True if this machine has NVRTC. Otherwise prints so, once.
 bool has_compiler() {
     static const Status status = cuda_compiler().status();
     static const bool said = [] {
@@ -235,7 +237,7 @@ int count(const std::string& text, std::string_view part) {
 
 /// Returns how many bytes of local memory a kernel may have. From sm_100 on, NVVM's output differs from process to
 /// process (with the address layout), and ptxas then sometimes spills four words of a kernel that fits otherwise, or
-/// six with NVRTC 13.2. A row that no longer fits the registers would take hundreds of bytes.
+/// six with NVRTC 13.2. A row that no longer fits in the registers would take hundreds of bytes.
 int tolerated_bytes(int sm) { return sm >= 100 ? 24 : 0; }
 
 /// Checks ptxas's report for each kernel: none may spill or put arrays into local memory.
@@ -251,7 +253,7 @@ void check_no_local_memory(const std::string& log, int sm) {
     CHECK(kernels == count(log, "Compiling entry function"));
 }
 
-/// Returns all texts, or a sample with a limited NORMJIT_TEST_ROUNDS.
+/// Returns all texts, or a sample if NORMJIT_TEST_ROUNDS limits the test.
 std::vector<std::string> sample(std::span<const char* const> texts) {
     std::vector<std::string> left(texts.begin(), texts.end());
     test::Random random(test::seed());
@@ -283,7 +285,7 @@ TEST_CASE("sm_120") { check_architecture(120); }
 TEST_CASE("sm_80, formulas") { check_architecture(80, specs_of_formulas); }
 TEST_CASE("sm_90, formulas") { check_architecture(90, specs_of_formulas); }
 
-// The unaligned path of the last one spills four words.
+// The unaligned path of the last formula spills four words.
 TEST_CASE("sm_80, crowded formulas") { check_architecture(80, std::span(specs_of_crowded_formulas).first<4>()); }
 TEST_CASE("sm_90, crowded formulas") { check_architecture(90, specs_of_crowded_formulas); }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares runtime/system/nvtx.h with NVIDIA's headers, if they exist, and tests the fake tool with the client in those
+// Compares runtime/system/nvtx.h with NVIDIA's headers if they exist, and tests the fake tool with the client in those
 // headers.
 #include "fake_nvtx.h"
 #include "system/nvtx.h"

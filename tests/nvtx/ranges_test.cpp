@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks what a profiler receives, as recorded by a fake tool.
+// Checks what a profiler receives; a fake tool records it.
 #include "fake_nvtx.h"
 #include "system/environment.h"
 #include "system/nvtx.h"
@@ -22,7 +22,7 @@ namespace {
 
 using Events = std::vector<std::string>;
 
-/// Set before anything reads the environment.
+/// Runs before anything reads the environment.
 [[maybe_unused]] const bool asked = [] {
     setenv("NORMJIT_CACHE_DIR", "off", 1);
     return setenv("NORMJIT_NVTX", "1", 1) == 0 && setenv("NVTX_INJECTION64_PATH", NORMJIT_FAKE_NVTX, 1) == 0;
@@ -99,7 +99,8 @@ TEST_CASE("tuning is a range around its candidates' ranges") {
     options.tune = TunePolicy::on_miss;
     Events events;
     for (options.tune_seconds = 0.05; events.size() <= 6 && options.tune_seconds < 60; options.tune_seconds *= 4) {
-        const Engine engine = engine_with(options);  // on a busy machine, nothing may be timed in so short a time
+        const Engine engine = engine_with(options);  // on a busy machine, so short a time may not suffice to time
+                                                     // anything
         told();
         REQUIRE(engine.prepare(*parse_spec("layernorm rows=4 cols=72")).ok());
         events = told();

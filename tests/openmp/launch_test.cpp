@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launches by the threads of OpenMP runtimes, opened as frameworks open theirs: late, and invisible to others.
+// Launches on the threads of OpenMP runtimes that are opened as frameworks open theirs: late, and invisible to others.
 #include "check.h"
 #include "device/cpu/openmp.h"
 
@@ -23,7 +23,7 @@ using namespace normjit;
 using namespace normjit::test;
 using cpu::OpenMp;
 
-/// Called by LeakSanitizer: libomp keeps memory for threads that launched until the end.
+/// LeakSanitizer calls this. libomp keeps memory for threads that launched until the end.
 extern "C" __attribute__((visibility("default"))) const char* __lsan_default_suppressions() {
     return "leak:libomp.so\nleak:libiomp5.so\nleak:libgomp.so\n";
 }
@@ -37,8 +37,8 @@ Function* function(void* library, const char* name) {
     return reinterpret_cast<Function*>(dlsym(library, name));
 }
 
-/// Returns the handles of the installed runtimes, or of the one that NORMJIT_TEST_OPENMP names: Intel's libiomp5.so
-/// ends a process that has libomp as well.
+/// Returns the handles of the installed runtimes, or of the one that NORMJIT_TEST_OPENMP names, because Intel's
+/// libiomp5.so ends a process that has libomp as well.
 std::vector<void*> runtimes() {
     const char* other = std::getenv("NORMJIT_TEST_OPENMP");
     const auto names =
@@ -85,7 +85,7 @@ Expectation draw(uint64_t seed) {
 
 }  // namespace
 
-// The first test of this file: the process has loaded no runtime.
+// This is the first test in this file, so the process has not loaded a runtime.
 TEST_CASE("without an OpenMP runtime, threads are the engine's own or there is no engine") {
     if (OpenMp::find().ok()) {
         MESSAGE("skipped: this process has one from its start");

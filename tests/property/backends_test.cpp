@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The two code generators check each other: with vectors of one width they add in the same order, so every bit of every
-// output must be the same.
+// The two code generators check each other: with vectors of the same width they add in the same order, so every bit of
+// every output must be the same.
 #include "check.h"
 #include "device_image.h"
 
@@ -17,7 +17,7 @@ std::string check_same_bits(const Case& a_case) {
     const Inputs inputs = inputs_in_layout(a_case, make_layout(a_case));
     Case other = a_case;
     other.target.cpu.backend = BackendChoice::llvm;
-    auto& cpu = std::get<CpuSchedule>(other.schedule.device);  // strip changes no bit
+    auto& cpu = std::get<CpuSchedule>(other.schedule.device);  // `strip` changes no bit
     while (cpu.strip > 1 && !legality(other.spec, other.schedule, other.target).ok()) --cpu.strip;
     const auto ours = make_kernel(a_case, engine(a_case.threads));
     const auto others = make_kernel(other, engine(a_case.threads));

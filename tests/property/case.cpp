@@ -20,8 +20,8 @@ namespace {
 
 constexpr std::string_view keys[] = {"rows", "slices", "data", "layout", "threads"};
 
-/// Returns limits for the widest and the tallest problems, but not both at once: the double reference takes 30 ns per
-/// element.
+/// Returns limits for problems that are very wide or very tall, but not both, because the double reference takes 30 ns
+/// per element.
 SpecLimits random_limits(Random& random) {
     SpecLimits limits;
     const auto [cols, rows] = random.pick<std::pair<int64_t, int64_t>>({{20, 300}, {100, 300}, {600, 100}, {5000, 20}});
@@ -31,8 +31,8 @@ SpecLimits random_limits(Random& random) {
     return limits;
 }
 
-/// Returns the back end of NORMJIT_TEST_BACKEND; without it usually the one that users get, because LLVM takes a
-/// hundred times as long to compile as Xbyak.
+/// Returns the back end that NORMJIT_TEST_BACKEND names. Without it, usually returns the one that users get, because
+/// LLVM takes a hundred times as long to compile as Xbyak.
 BackendChoice random_backend(Random& random) {
     const char* asked = std::getenv("NORMJIT_TEST_BACKEND");
     for (const BackendChoice choice : all_backend_choices) {
@@ -42,7 +42,7 @@ BackendChoice random_backend(Random& random) {
     return random.chance(70) ? BackendChoice::llvm : BackendChoice::portable;
 }
 
-/// Returns a machine with fewer instructions, or with another back end. Code for it runs here as well.
+/// Returns a machine with fewer instructions or another back end. Code for it also runs here.
 Target random_subset(Random& random, const Target& machine) {
     if (machine.is_cuda()) return machine;
     Target target = machine;
@@ -91,7 +91,7 @@ namespace {
 Schedule random_cpu_schedule(Random& random, const Spec& spec) {
     Schedule schedule = random_schedule(random);
     auto& cpu = std::get<CpuSchedule>(schedule.device);
-    if (spec.group_columns() > 0) {  // seldom drawn together
+    if (spec.group_columns() > 0) {  // they are seldom drawn together
         cpu.overlap = 0;
         cpu.split_rows = 0;
         cpu.strip = 1;
@@ -100,7 +100,7 @@ Schedule random_cpu_schedule(Random& random, const Spec& spec) {
     return schedule;
 }
 
-/// Returns the heuristic's schedule with a few numbers drawn anew. If all were drawn, the schedule would seldom be
+/// Returns the heuristic's schedule with a few numbers drawn anew. If all were drawn anew, the schedule would seldom be
 /// legal.
 Schedule random_cuda_schedule_near(Random& random, const Schedule& start) {
     Schedule schedule = start, drawn = random_cuda_schedule(random);

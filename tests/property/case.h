@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One launch as a property test draws it: everything that decides its bits. It prints as one line that replays it.
+// One launch that a property test has drawn: everything that decides its bits. It prints as one line that replays it.
 #pragma once
 
 #include "random_spec.h"
@@ -23,16 +23,16 @@ struct Case {
     int64_t rows = 0;
     int64_t slices = 1;
     uint64_t data = 0;    ///< seed of the inputs' elements
-    uint64_t layout = 0;  ///< seed of where tensors lie; 0: packed, each at the start of a page
+    uint64_t layout = 0;  ///< seed for the places of tensors; 0: packed, each at the start of a page
     int threads = 1;
     Batch batch() const { return {rows, slices}; }
 };
 
-/// Draws any spec, size, legal schedule and number of threads. Small ones are more frequent, so that a thousand take
-/// seconds.
+/// Draws any spec, size, legal schedule and number of threads. Small problems are more frequent, so that a thousand
+/// take only seconds.
 Case random_case(Random& random);
 
-/// Draws everything in a case except its spec and its rows.
+/// Draws everything in a case but its spec and its rows.
 Case random_case_of(Random& random, const Spec& spec, Batch batch);
 
 /// Draws a case of rows in one slice.
@@ -50,8 +50,8 @@ Schedule random_legal_schedule(Random& random, const Spec& spec, const Target& t
 /// Returns this machine. Its tests are skipped if it has no CPU back end.
 Expected<Target> machine();
 
-/// Returns this machine with each code generator, and as the older processors that it can imitate. For a GPU, returns
-/// the GPU only.
+/// Returns this machine with each code generator, and as each of the older processors that it can imitate. If the tests
+/// run on a GPU, returns only the GPU.
 std::vector<Target> code_generators();
 
 std::string to_text(const Case& a_case);

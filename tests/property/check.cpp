@@ -36,7 +36,7 @@ Expected<Kernel> make_kernel(const Case& a_case, const Engine& engine) {
 
 namespace {
 
-/// Stops the process: after an error, a GPU accepts no more work from it, so the case cannot be reduced.
+/// Stops the process, because after an error a GPU accepts no more work from it, so the case cannot be reduced.
 [[noreturn]] void stop(const Kernel& kernel, const Problem& problem, const Status& status) {
     Case failing = problem.drawn();
     failing.schedule = kernel.artifact().schedule;
@@ -85,7 +85,7 @@ Inputs inputs_in_layout(const Case& a_case, const Layout& layout) {
 
 namespace {
 
-/// If dx is stored in the compute type, amax is the largest of its magnitudes, bit for bit.
+/// If dx is stored in the compute type, amax must be the largest of its magnitudes, bit for bit.
 std::string compare_with_dx(const Spec& spec, const Problem& problem) {
     if (spec.formula || !spec.writes(Tensor::amax) || spec.dtype_if(Tensor::dx) != spec.compute()) return {};
     double largest = 0;
@@ -129,7 +129,7 @@ std::string check_against_reference(const Case& a_case) {
 
 namespace {
 
-/// Makes a case smaller in one respect. The result may be invalid.
+/// A function that makes a case smaller in one respect. The result may be invalid.
 using Reduction = void (*)(Case&);
 /// Sets a number of the schedule, if the schedule is for this kind of device.
 template <auto member, auto value>
@@ -218,7 +218,7 @@ Case shrink(Case failing, const Check& check) {
 
 namespace {
 
-/// Turns an exception into an ordinary failure, which is reduced and reported.
+/// Turns an exception into an ordinary failure, which can be reduced and reported.
 Check without_exceptions(const Check& check) {
     return [&check](const Case& of) -> std::string {
         try {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Column sums on CPUs are as exact for many rows as for few: they are summed in stages, so their error does not grow
-// with the rows. A GPU sums hundreds of short row groups: exact enough unless the workspace allows only a few.
+// Column sums on CPUs are as exact for many rows as for few, because they are summed in stages, so that their error
+// does not grow with the rows. A GPU sums hundreds of short row groups, which is exact enough unless the workspace
+// allows only a few.
 #include "check.h"
 #include "element.h"
 #include "reference.h"
@@ -36,7 +37,7 @@ Inputs normal_inputs(const Case& a_case) {
     for (Tensor tensor : all_tensors) {
         if (!a_case.spec.reads(tensor)) continue;
         inputs[tensor].resize(elements(a_case, tensor), 1.0);
-        const auto normal = [&] {  // nearly normal: the sum of three uniform numbers, each from 0 to 2
+        const auto normal = [&] {  // the sum of three uniform numbers from 0 to 2 is nearly normal
             double total = -3;
             for (int i = 0; i < 3; ++i) total += static_cast<double>(random.bits() >> 11) * 0x1p-52;
             return reference::round_to(a_case.spec.dtype(tensor), total);

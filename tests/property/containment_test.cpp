@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A NaN or an infinity in a row reaches only that row's outputs and the columns that it touches.
+// A NaN or an infinity in a row reaches only the outputs of that row and the columns that it touches.
 #include "check.h"
 #include "element.h"
 #include "reference.h"
@@ -18,8 +18,8 @@ namespace {
 
 struct Poison {
     Tensor tensor = Tensor::dy;
-    int64_t row = 0;  ///< a row among those of all slices
-    int64_t col = 0;  ///< a column of a matrix
+    int64_t row = 0;  ///< its row among the rows of all slices
+    int64_t col = 0;  ///< its column in the matrix
     double value = 0;
 };
 
@@ -36,8 +36,8 @@ Poison random_poison(Random& random, const Case& a_case) {
     return poison;
 }
 
-/// True if the formula lets the poison reach the element of an output. For an output with a row for each slice, `row`
-/// is the slice.
+/// True if the formula lets the poison reach the element of an output. If the output has a row for each slice, `row` is
+/// the slice.
 bool reaches(const Poison& poison, const Case& a_case, Tensor output, int64_t row, int64_t col) {
     const Spec& spec = a_case.spec;
     const bool in_column = poison.col == col;

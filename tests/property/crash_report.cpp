@@ -12,7 +12,7 @@ namespace {
 
 char line_of_report[4096];
 
-/// Prints the line and restores the default handler: the instruction then runs again and ends the program.
+/// Prints the line and restores the default handler. The instruction then runs again and ends the program.
 void print_and_die(int signal) {
     [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line_of_report, std::strlen(line_of_report));
     ::signal(signal, SIG_DFL);

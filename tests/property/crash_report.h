@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prints the line that replays a case which crashes: a guard page or a bad instruction ends the program before anything
-// can be reported or reduced.
+// Prints the line that replays a case if that case crashes, because a guard page or a bad instruction ends the program
+// before anything can be reported or reduced.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace normjit::test {
 
-/// While it lives, a crash prints the last text of show() to stderr. Only one at a time.
+/// For its lifetime, a crash prints the last text of show() to stderr. There may be only one at a time.
 class CrashReport {
   public:
     CrashReport();

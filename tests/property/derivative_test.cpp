@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The backward pass is the derivative of the forward pass, in f64: of L = sum(y * w) + sum(h * v), along a direction of
-// all inputs at once, by central differences. The layers occur in models: plain, with a residual stream and scaled
-// rows, with their own scale and shift per sample (adaLN), heads (qk-norm).
+// Checks that the backward pass is the derivative of the forward pass, in f64: of L = sum(y * w) + sum(h * v), along a
+// direction of all inputs at once, by central differences. The layers are those that models have: plain, with a
+// residual stream and scaled rows, with a scale and shift per sample (adaLN), and heads (qk-norm).
 #include "check.h"
 #include "element.h"
 
@@ -67,7 +67,7 @@ PerTensor<Numbers> launch_on(const Case& a_case, const Kernel& kernel, const Inp
     return numbers;
 }
 
-/// The gradients of the inputs of the forward pass.
+/// The inputs of the forward pass and their gradients.
 constexpr std::pair<Tensor, Tensor> input_gradients[] = {{Tensor::x, Tensor::dx},
                                                          {Tensor::residual, Tensor::dresidual_in},
                                                          {Tensor::gamma, Tensor::dgamma},

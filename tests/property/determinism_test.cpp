@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The same spec, schedule and target give the same bits, whoever runs the tasks and however often.
+// The same spec, schedule and target give the same bits, whichever threads run the tasks, and however often.
 #include "check.h"
 #include "device_image.h"
 
@@ -19,7 +19,7 @@ void run_backwards(void* calls, int64_t count, void (*task)(void*, int64_t), voi
     for (int64_t i = count; i-- > 0;) task(context, i);
 }
 
-/// Runs one thread per task, all at once.
+/// Runs each task on its own thread, all at once.
 void run_at_once(void*, int64_t count, void (*task)(void*, int64_t), void* context) {
     std::vector<std::thread> threads;
     for (int64_t i = 0; i < count; ++i) threads.emplace_back(task, context, i);

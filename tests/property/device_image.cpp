@@ -109,7 +109,7 @@ Status DeviceImage::write_inputs() const {
     return {};
 }
 
-/// Reads row by row, because nothing was written between rows either.
+/// Reads row by row, because the memory between rows was not written either.
 Status DeviceImage::read_outputs() const {
     const Spec& spec = problem_.drawn().spec;
     const Arguments& arguments = problem_.arguments();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launches at the limits of what is accepted: no rows, one column, denormals, callers with unusual rounding modes,
+// Launches at the limits of what is accepted: no rows, one column, denormals, callers with unusual rounding modes, and
 // offsets beyond 32 bits.
 #include "check.h"
 #include "device_image.h"
@@ -43,8 +43,8 @@ Case with_rows(Case drawn, int64_t rows) {
     return drawn;
 }
 
-// Access to the register that holds the calling thread's rounding mode, whether it flushes denormals, and which
-// exceptions do not trap, without the exception flags.
+// Accesses the register that holds the calling thread's rounding mode, whether it flushes denormals, and which
+// exceptions do not trap; but not the exception flags.
 #if defined(__x86_64__)
 constexpr uint64_t odd_rounding = 0x8040 | 0x6000;  // MXCSR: flush, denormals are zeros; towards zero
 constexpr uint64_t masks = 0x1f80;
@@ -61,8 +61,8 @@ uint64_t rounding() {
 void set_rounding(uint64_t word) { __asm__ volatile("msr fpcr, %0" ::"r"(word)); }
 #endif
 
-/// Runs `launch` while the calling thread flushes denormals, rounds towards zero, and traps every exception; on a GPU
-/// without traps, because the CUDA driver itself divides inexactly.
+/// Runs `launch` while the calling thread flushes denormals, rounds towards zero, and traps every exception. On a GPU
+/// there are no traps, because the CUDA driver itself divides inexactly.
 template <class Launch>
 auto with_odd_rounding(Launch launch) {
     const uint64_t usual = rounding(), odd = (usual | odd_rounding) & ~(on_gpu() ? 0 : masks);
@@ -93,7 +93,7 @@ std::string check_denormals(const Case& a_case) {
     return compare(a_case, inputs, problem);
 }
 
-/// Draws a formula with a gradient that is summed over runs of columns: the runtime does that, not the kernel.
+/// Draws a formula with a gradient that is summed over runs of columns, which the runtime does, not the kernel.
 Case runs_case(Random& random) {
     const char* type = random.pick({"f32", "bf16", "f64"});
     const int64_t run = random.pick({1, 4, 40}), cols = run * random.between(1, 9);
@@ -210,7 +210,7 @@ TEST_CASE("the same code is made, however the caller rounds") {
 
 TEST_CASE("offsets beyond 32 bits") {
     if (!machine().ok() || on_gpu()) return;  // see tests/runtime/cuda_test.cpp
-    // 20 rows at a distance of 2^29 bytes: 10 GiB of address space, of which 20 pages are touched.
+    // 20 rows that are 2^29 bytes apart: 10 GiB of address space, of which 20 pages are touched.
     constexpr int64_t rows = 20, cols = 33, stride = 1 << 27;
     constexpr size_t bytes = sizeof(float) * stride * rows;
     const Spec spec = *parse_spec("layernorm cols=33 x=f32 gamma=none stats=recompute out=dx");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// 8-bit elements, code by code: the value that compiled code reads for each code, and the code that it stores for
+// Tests 8-bit elements code by code: the value that compiled code reads for each code, and the code that it stores for
 // numbers around the midpoints between values.
 #include "backend/backend.h"
 #include "check.h"
@@ -20,7 +20,7 @@ namespace {
 
 constexpr DType types[] = {DType::e4m3, DType::e5m2};
 
-/// Returns y of rows that are copied from one type to another, or why there are none.
+/// Returns y, the rows of x copied from one type to another, or why there is none.
 std::vector<double> copied(const Target& target, DType from, DType to, const std::vector<double>& x, int64_t cols) {
     Case made;
     made.target = target;
@@ -53,8 +53,8 @@ std::vector<double> values_of(DType type) {
     return values;
 }
 
-/// Returns the values of a type, the midpoints between them with the f32 on both sides of each, and numbers beyond the
-/// range.
+/// Returns the values of a type, the midpoints between them and the two f32 next to each midpoint, and numbers beyond
+/// the range.
 std::vector<double> arguments(DType type) {
     const float infinity = std::numeric_limits<float>::infinity();
     std::vector<double> x = {std::nan(""), 1e30, -1e30, static_cast<double>(infinity), -static_cast<double>(infinity),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// [N] arithmetic after the final reduce: formulas that no spec requests yet, through every back end.
+// Tests [N] arithmetic after the final reduce: formulas that no spec requests yet, through every back end.
 #include "backend/backend.h"
 #include "check.h"
 #include "device_image.h"
@@ -19,7 +19,7 @@ using namespace normjit::test;
 
 namespace {
 
-/// Returns the formula with dgamma times gamma plus 3 instead of dgamma.
+/// Returns the formula in which dgamma is replaced by dgamma times gamma plus 3.
 Expected<ir::Function> changed_formula(const Spec& spec, const Target& target) {
     NORMJIT_TRY(ir::Function function, passes::run_pipeline(frontend::build(spec), target));
     const auto output = std::ranges::find(function.outputs, Tensor::dgamma, &ir::Output::tensor);
@@ -49,10 +49,10 @@ Expected<Kernel> changed_kernel(const Case& a_case) {
 }
 
 std::string check_changed(const Case& a_case, int64_t& compared) {
-    // A case that is being reduced may have lost them.
+    // A case that is being reduced may have lost these tensors.
     if (!a_case.spec.has(Tensor::dgamma) || !a_case.spec.reads(Tensor::gamma)) return {};
     const auto kernel = changed_kernel(a_case);
-    // Its schedule was drawn for the spec's own formula, so registers may not suffice for this one.
+    // Its schedule was drawn for the spec's own formula, so this one may need too many registers.
     if (!kernel.ok()) return kernel.status().code() == Code::invalid_argument ? "" : kernel.status().message();
     const Layout layout = make_layout(a_case);
     const Inputs inputs = inputs_in_layout(a_case, layout);

@@ -2,7 +2,7 @@
 // Draws data for which every sum and every product of a launch is exact in the compute type, in any order. Gradients
 // then equal the reference to the bit, and a single element too many or too few shows in any sum. xhat, dy and gamma +
 // gamma_offset are small integers or powers of two, and rstd is a power of two. The division by N is exact if N is a
-// power of two; for any other N neighbouring columns cancel, so that c1 = c2 = 0.
+// power of two; for any other N, neighbouring columns cancel, so that c1 = c2 = 0.
 #include "check.h"
 #include "element.h"
 #include "reference.h"
@@ -30,7 +30,7 @@ Case made_exact(Random& random, Case drawn) {
     }
     if (drawn.spec.stats == Stats::recompute) drawn.spec.eps = 0;
     drawn.schedule = random_legal_schedule(random, drawn.spec, drawn.target);
-    // With a gamma per slice, dy needs rows of its own: columns cancel only with the gamma of their slice.
+    // With a gamma per slice, dy needs its own rows, because columns cancel only with the gamma of their slice.
     while (drawn.spec.is_per_slice(Tensor::gamma) && make_layout(drawn).places[Tensor::dy].stride == 0)
         drawn.layout = random.bits() >> 1;
     return drawn;

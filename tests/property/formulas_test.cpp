@@ -16,8 +16,8 @@ using namespace normjit::test;
 
 namespace {
 
-/// Returns a random case of a spec; none if the target refuses the formula: portable code with too many values, a GPU
-/// with rows of f64 that do not fit its registers.
+/// Returns a random case of a spec; none if the target refuses the formula, as portable code does with too many values,
+/// or a GPU with rows of f64 that do not fit in its registers.
 std::optional<Case> served_case(Random& random, const Spec& spec) {
     Case drawn = random_case_of(random, spec, random_batch(random, spec));
     const Status is_legal = legality(drawn.spec, drawn.schedule, drawn.target);
@@ -40,7 +40,7 @@ Case formula_case(Random& random) {
     }
 }
 
-/// Returns `count` statements: number i of them is `text` with each "#" replaced by i, and each "@" by i - 1.
+/// Returns `count` statements. Statement i is `text` with each "#" replaced by i, and each "@" by i - 1.
 std::string statements(int count, const std::string& text) {
     std::string all;
     for (int i = 1; i <= count; ++i) {
@@ -73,7 +73,7 @@ Case crowded_case(Random& random) {
     return random_case_of(random, *spec, random_batch(random, *spec));
 }
 
-/// Draws a formula with a value of [N] that is wanted for its shape alone, beside column sums that take most registers.
+/// Draws a formula with an [N] value that is needed only for its shape, besides column sums that take most registers.
 Case shapes_case(Random& random) {
     const std::string of = random.pick({"tanh(h)", "gelu(h) * 2", "exp(-h) + h"});
     const auto spec = parse_spec("norm shapes(x[M,N], h[N]) -> y[M,N], a[N], b[N], c[N] { y = x + x * (" + of +
@@ -84,8 +84,8 @@ Case shapes_case(Random& random) {
     return random_case_of(random, *spec, random_batch(random, *spec));
 }
 
-/// Draws the gradient of a formula through the largest element of each row, for expressions that different sweeps might
-/// compute with different bits.
+/// Draws the gradient of a formula through the largest element of each row. It has expressions that different sweeps
+/// might compute with different bits.
 Case largest_case(Random& random) {
     const std::string of = random.pick({"gamma * 1.7 + s", "abs(gamma * gamma - s)", "x * 1.3 + s + gamma",
                                         "silu(gamma * 1.3) + (x + s) / (abs(gamma) + 0.5)", "gamma * s + s * s - x"});
@@ -108,7 +108,8 @@ Case distance_case(Random& random) {
     return random_case_of(random, *spec, random_batch(random, *spec));
 }
 
-/// Within the error bound of a root of nearly nothing there is NaN as well, so that the reference alone does not tell.
+/// NaN also lies within the error bound for the root of almost nothing, so a comparison with the reference is not
+/// enough.
 std::string check_distance(const Case& a_case) {
     const auto kernel = make_kernel(a_case, engine(a_case.threads));
     if (!kernel.ok()) return kernel.status().message();
@@ -121,7 +122,7 @@ std::string check_distance(const Case& a_case) {
     return compare(a_case, inputs, problem);
 }
 
-/// Draws a formula with rows that may be shorter than a vector, whose lanes after the row's end hold no numbers.
+/// Draws a formula whose rows may be shorter than a vector, so that lanes beyond the end of the row hold no numbers.
 Case short_rows_case(Random& random) {
     const std::string of = random.pick({"row_mean(x / x)", "row_max(x / g)", "row_sum(log(abs(x)) / z)",
                                         "row_norm(rsqrt(abs(z)) * (x / g))", "row_min(0.5 / x)"});
@@ -132,8 +133,8 @@ Case short_rows_case(Random& random) {
     return random_case_of(random, *spec, random_batch(random, *spec));
 }
 
-/// Returns a formula whose outputs without rows share sums over the rows, need several, or want another order than
-/// theirs; or one with gradients of scalars and of rounded [M] values, or outputs that are inputs.
+/// Returns a formula whose outputs without rows share sums over the rows, need several, or need them in another order;
+/// or a formula with gradients of scalars and of rounded [M] values, or with outputs that are inputs.
 Spec sums_spec(Random& random) {
     const std::string size = " cols=" + std::to_string(random.between(1, 400)) + random.pick({" x=f32", " x=f64"});
     const std::string even = " cols=" + std::to_string(2 * random.between(1, 200)) + random.pick({" x=f32", " x=f64"});

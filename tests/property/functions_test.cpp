@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares each element-wise op of the IR in compiled code with long double: errors in ulp, results for NaN, infinities
-// and zeros, and that all code generators for CPUs give the same bits.
+// Compares each element-wise op of the IR in compiled code with long double: errors in ulp, and results for NaN,
+// infinities and zeros. Also checks that all code generators for CPUs give the same bits.
 #include "backend/backend.h"
 #include "check.h"
 #include "device_image.h"
@@ -27,10 +27,10 @@ namespace {
 using Real = long double;
 
 struct Function {
-    std::string formula;  ///< reads x
+    std::string formula;  ///< a formula that reads x
     std::function<Real(Real)> exact;
     double ulps;                                                 ///< the largest error
-    std::function<Real(Real)> more = [](Real) { return 0.0L; };  ///< further ulps, by argument
+    std::function<Real(Real)> more = [](Real) { return 0.0L; };  ///< additional ulps that are allowed, by argument
 };
 
 Real sigmoid(Real x) { return 1 / (1 + std::exp(-x)); }
@@ -46,7 +46,7 @@ Real round_e8m0(Real x) {
     return power < size ? 2 * power : power;
 }
 
-/// Rounds the nearest f32 to `digits` binary digits and a multiple of 2^least; beyond `largest` to infinity.
+/// Rounds the nearest f32 to `digits` binary digits and a multiple of 2^least. Beyond `largest` the result is infinity.
 Real rounded(Real x, int digits, int least, Real largest) {
     const Real number = static_cast<float>(x);
     if (number == 0 || !std::isfinite(number)) return number;
@@ -126,7 +126,7 @@ Real ulp(Real value) {
     return static_cast<Real>(std::ldexp(std::numeric_limits<T>::epsilon(), std::ilogb(magnitude)));
 }
 
-/// Numbers of all exponents and signs, of the size of activations, and close to 0 and 1.
+/// Returns numbers of all exponents and signs, numbers of the size of activations, and numbers close to 0 and 1.
 template <class T>
 std::vector<double> arguments(Random& random, int64_t count) {
     using Bits = std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>;
@@ -149,7 +149,7 @@ std::string check_accuracy(const Function& function, const std::vector<double>& 
         const bool overflows = std::fabs(exact) > static_cast<Real>(std::numeric_limits<T>::max());
         const Real expected = overflows ? std::copysign(std::numeric_limits<Real>::infinity(), exact) : exact;
         if (std::isnan(expected) ? std::isnan(y[i]) : static_cast<Real>(y[i]) == expected) continue;
-        // Below the smallest normal number digits may be lost.
+        // Digits may be lost below the smallest normal number.
         const Real error = std::fabs(static_cast<Real>(y[i]) - exact);
         if (error <= static_cast<Real>(std::numeric_limits<T>::min())) continue;
         const Real ulps = error / ulp<T>(exact);

@@ -8,7 +8,8 @@ using namespace normjit::test;
 
 namespace {
 
-/// Draws a problem of few rows for each slice, which start anywhere in a vector, with sums of each slice and sums of all.
+/// Draws a problem with few rows per slice, which start anywhere in a vector, with sums over each slice and over all
+/// slices.
 Case few_rows_case(Random& random) {
     const auto rows = random.between(1, 4), slices = random.between(1, 40), cols = 2 * random.between(20, 700) + 1;
     const Spec spec =

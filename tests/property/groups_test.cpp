@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values for groups of a row's columns, and the 8-bit elements that are scaled by them.
+// Tests values for groups of a row's columns, and the 8-bit elements that are scaled by them.
 #include "check.h"
 #include "device_image.h"
 #include "element.h"
@@ -47,7 +47,7 @@ Inputs inputs_of(const Case& made, const std::vector<double>& x) {
     return inputs;
 }
 
-/// Draws rmsnorm_blocks, or as many columns and groups as are allowed, of values that row sums and slices are near.
+/// Draws rmsnorm_blocks, or the most columns and groups that are allowed, with values that combine row sums and slices.
 Case groups_case(Random& random) {
     const int64_t group = int64_t{16} << random.between(0, 4), cols = group * random.between(1, 20);
     const std::string type = random.pick({"f32", "bf16", "f16", "e4m3", "f64"});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory between two inaccessible pages, filled with 0xff: a NaN in every element type.
+// Memory between two inaccessible pages. It is filled with 0xff, which is a NaN in every element type.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@ namespace normjit::test {
 
 class GuardedMemory {
   public:
-    /// Provides `bytes` at data(): starting `shift` bytes after the page before it, or ending at the page after it.
+    /// Where data() lies: `shift` bytes after the page before it (front), or ending at the page after it (back).
     enum class Edge { front, back };
     GuardedMemory(int64_t bytes, Edge edge, int64_t shift = 0);
     GuardedMemory() = default;
@@ -19,7 +19,7 @@ class GuardedMemory {
     ~GuardedMemory();
 
     std::byte* data() const { return data_; }
-    /// Returns everything that is not guarded: data() and the rest of its pages.
+    /// Returns everything that is not guarded: data(), and the rest of its pages.
     std::span<std::byte> all() const { return accessible_; }
 
   private:

@@ -28,7 +28,7 @@ double fit(DType type, double number) {
     return std::clamp(reference::round_to(type, number), -most, most);
 }
 
-/// Returns numbers that break kernels: anything finite.
+/// Returns numbers that tend to break kernels; any finite number is possible.
 double nasty(Random& random, DType type) {
     const double sign = random.chance(50) ? -1 : 1;
     if (random.chance(15)) return sign * 0.0;
@@ -42,8 +42,8 @@ class Generator {
     explicit Generator(const Case& a_case) : case_(a_case), spec_(a_case.spec), random_(a_case.data) {}
 
     Inputs run() {
-        // The reference's bound for formulas does not cover a product whose factors are taken in another order, if a
-        // partial product underflows.
+        // The reference's bound for formulas does not cover a product whose factors are multiplied in another order if
+        // a partial product underflows.
         const bool is_nasty = !spec_.formula && random_.chance(20);
         for (Tensor tensor : all_tensors) {
             if (spec_.depends_on(tensor)) is_nasty ? fill_nasty(tensor) : fill_usual(tensor);
@@ -97,7 +97,7 @@ class Generator {
 
     double with_outliers() { return normal(random_) * (random_.chance(1) ? 30 : 1); }
 
-    /// Computes statistics as a forward pass with eps = 1e-5 does.
+    /// Computes statistics as a forward pass with eps = 1e-5 would.
     void save_statistics() {
         if (spec_.source != Source::x || !spec_.reads(Tensor::rstd)) return;
         const auto cols = static_cast<size_t>(spec_.cols);
@@ -113,7 +113,7 @@ class Generator {
         }
     }
 
-    /// Saves the values of a formula as its forward pass computes them.
+    /// Saves the values of a formula as its forward pass would compute them.
     void save_values() {
         const auto saved = reference::saved_values(spec_, case_.batch(), inputs_);
         for (const Tensor tensor : all_tensors) {

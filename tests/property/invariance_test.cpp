@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// spec.invariant: a row's bits are the same in every batch, at any position.
+// With spec.invariant, a row has the same bits in every batch, at any position.
 #include "check.h"
 
 #include <algorithm>
@@ -32,7 +32,7 @@ Case random_invariant_case(Random& random) {
     return drawn;
 }
 
-/// Launches some rows of one slice separately, with a kernel for any number of rows and slices, or for these numbers.
+/// Launches some rows of one slice separately, with a kernel for any number of rows and slices, or for exactly these.
 struct Part {
     int64_t begin, rows;
     bool is_fixed;

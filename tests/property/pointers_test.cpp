@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// More matrices than a processor has registers for their pointers, and values that wait for a register while outputs
-// are stored.
+// Tests formulas with more matrices than a processor has registers for their pointers, and values that wait for a
+// register while outputs are stored.
 #include "check.h"
 #include "device_image.h"
 #include "support/aligned_memory.h"
@@ -39,8 +39,8 @@ TEST_CASE("pointers without a register are kept in memory") {
 
 namespace {
 
-/// Returns the outputs, one after the other, of a problem with matrices of f32 alone. `over` says which input an output
-/// is the same memory as; with none, each has its own.
+/// Returns the outputs, one after the other, of a problem in which all matrices are f32. `over` is the input whose
+/// memory an output uses; if there is none, each output has its own memory.
 std::vector<float> results(const Kernel& kernel, const OperandList& operands, const Operand* output,
                            const Operand* over) {
     const int64_t rows = 5, cols = kernel.artifact().spec.cols;
@@ -72,14 +72,14 @@ TEST_CASE("an output may be the same memory as an input, although values wait fo
     const Spec spec = *parse_spec(
         "norm f(x[M,N], z[M,N]) -> y[M,N], h[M,N] { v = silu(x) * gelu(z); w = erf(z) * sigmoid(x); "
         "h = v * w + partner(x); y = tanh(v) * w + partner(z) * v } cols=272 save=none out=dx,dz");
-    const OperandList operands(spec);  // `portable` takes no formula of this length
+    const OperandList operands(spec);  // `portable` cannot take such a long formula
     for (const IsaCap isa : {IsaCap::machine, IsaCap::avx2, IsaCap::sse}) {
         EngineOptions options;
         options.threads = 1, options.isa = isa, options.cache.folder = "";
         const auto engine = Engine::create(options);
         REQUIRE(engine.ok());
         const auto kernel = engine->prepare(spec);
-        if (kernel.status().code() == Code::unavailable) continue;  // LLVM is not part of every build
+        if (kernel.status().code() == Code::unavailable) continue;  // not every build has LLVM
         REQUIRE_MESSAGE(kernel.ok(), kernel.status().message());
         const std::vector<float> separate = results(*kernel, operands, nullptr, nullptr);
         for (const Operand& output : operands.matrix_outputs()) {

@@ -29,7 +29,7 @@ std::optional<Tensor> random_under(Random& random, const Spec& spec, Tensor outp
     return tensor;
 }
 
-/// Places slices one after the other, with gaps or without, or side by side in longer rows.
+/// Places slices one after the other, with or without gaps, or side by side in longer rows.
 void draw_slice_stride(Random& random, const Case& a_case, Tensor tensor, Layout::Place& place) {
     const int64_t gap = random.chance(50) ? 0 : random.between(1, 17);
     if (!a_case.spec.is_matrix(tensor)) {
@@ -53,7 +53,8 @@ Layout make_layout(const Case& a_case) {
         layout.places[tensor].slice_stride =
             spec.is_matrix(tensor) ? a_case.rows * spec.cols : spec.declared_axes(tensor).width(spec.cols);
     }
-    // With spec.invariant and with groups of columns a GPU accepts whole vectors only, with neighbours whole pairs.
+    // With spec.invariant and with groups of columns, a GPU accepts only whole vectors; with neighbours, only whole
+    // pairs.
     const bool aligned =
         (spec.invariant || spec.group_columns() > 0 || spec.has_neighbours()) && a_case.target.is_cuda();
     if (a_case.layout == 0) return layout;
@@ -84,7 +85,7 @@ Layout make_layout(const Case& a_case) {
     return layout;
 }
 
-/// A tensor as rows of bytes, of which `of_slice` make a slice; [M] and [N] tensors are one row.
+/// A tensor as rows of bytes, `of_slice` of which form a slice. [M] and [N] tensors are one row.
 struct Problem::Rows {
     std::byte* data = nullptr;
     int64_t slices = 0, of_slice = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tensors of a case in memory: between guard pages, with gaps between rows, not aligned to vectors, outputs over
-// inputs.
+// The tensors of a case in memory: between guard pages, with gaps between rows, not aligned to vectors, and with
+// outputs in the memory of inputs.
 #pragma once
 
 #include "case.h"
@@ -17,16 +17,16 @@
 
 namespace normjit::test {
 
-/// Where the layout seed of a case puts tensors.
+/// Where a case's layout seed puts the tensors.
 struct Layout {
     struct Place {
         GuardedMemory::Edge edge = GuardedMemory::Edge::front;
-        int64_t shift = 0;   ///< elements
+        int64_t shift = 0;   ///< in elements
         int64_t stride = 0;  ///< elements from one row to the next
         int64_t slice_stride = 0;
     };
     PerTensor<Place> places;
-    PerTensor<std::optional<Tensor>> under;  ///< by output: the input whose memory it uses
+    PerTensor<std::optional<Tensor>> under;  ///< by output: the input whose memory the output uses
     int64_t groups = 0;                      ///< partials that the workspace holds
 };
 Layout make_layout(const Case& a_case);
@@ -41,11 +41,11 @@ class Problem {
     /// Returns all memory of the problem, including padding.
     std::vector<std::span<std::byte>> memory() const;
 
-    /// Return the elements of an output after a launch, packed: as numbers, and as stored.
+    /// Return the elements of an output after a launch, packed: as numbers, or as stored.
     std::vector<double> numbers(Tensor output) const;
     std::vector<std::byte> bytes(Tensor output) const;
 
-    /// Returns what a launch changed besides its outputs: the tensor, and where; empty if nothing.
+    /// Returns what a launch changed besides its outputs, as the tensor and the place; empty if it changed nothing.
     std::string damage() const;
 
   private:

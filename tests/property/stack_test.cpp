@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Limits how much a launch takes of its caller's stack, which may be small.
+// Limits how much of its caller's stack a launch takes, because that may be small.
 #include "check.h"
 #include "process.h"
 
@@ -45,7 +45,7 @@ size_t allowed_stack(const Case& a_case) {
     return a_case.target.cpu.backend == BackendChoice::portable ? 96 << 10 : 64 << 10;
 }
 
-/// Subtracts what an idle thread takes, for the C library and for a sanitizer.
+/// Subtracts what an idle thread takes for the C library and for a sanitizer.
 std::string check_stack(const Case& a_case) {
     if (a_case.target.is_cuda()) return {};
     const auto kernel = make_kernel(a_case, engine(a_case.threads));

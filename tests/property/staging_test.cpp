@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests dx, or y, stored past the caches when its rows do not start on lines.
+// Tests dx, or y, if it is stored past the caches although its rows do not start at cache lines.
 #include "check.h"
 #include "device_image.h"
 
@@ -14,15 +14,15 @@ namespace {
 
 Tensor result(const Spec& spec) { return spec.pass == Pass::forward ? Tensor::y : Tensor::dx; }
 
-/// Places rows without gaps, rows with gaps that all start on lines, or other rows with gaps. If the result uses the
-/// memory of an input, the input moves, too.
+/// Places rows without gaps, rows with gaps that all start at lines, or other rows with gaps. If the result uses the
+/// memory of an input, the input moves as well.
 void move_result(Layout& layout, Random& random, const Spec& spec) {
     const int64_t line = 64 / static_cast<int64_t>(size_of(spec.dtype(result(spec))));
     Layout::Place& place = layout.places[result(spec)];
     place.shift = random.between(0, 2 * line);
     place.stride = random.chance(40) ? spec.cols : spec.cols + random.between(1, 2 * line);
     if (random.chance(50)) {
-        place.edge = GuardedMemory::Edge::front;  // the start of a page, and so of a cache line
+        place.edge = GuardedMemory::Edge::front;  // the start of a page is also the start of a cache line
         place.shift -= place.shift % line;
         place.stride = (place.stride + line - 1) / line * line;
     }
@@ -52,7 +52,8 @@ Outputs run(const Problem& problem, const Kernel& kernel) {
     return outputs;
 }
 
-/// Checks that the bits are the same as through the caches, whatever else is in the lines where rows start and end.
+/// Checks that the bits are the same as if stored through the caches, whatever else is in the lines at both ends of a
+/// row.
 std::string check_same_result(const Case& a_case, Launches& launches) {
     Layout layout = make_layout(a_case);
     Random random(a_case.layout + 1);

@@ -7,11 +7,11 @@
 
 namespace normjit::test {
 
-/// Allocations of all threads so far.
+/// How many allocations all threads have made so far.
 extern std::atomic<int64_t> allocations;
 
-/// While it lives, `count` more allocations of this thread succeed, and the next one fails. Later ones succeed, or fail
-/// as well.
+/// For its lifetime, `count` more allocations of this thread succeed, and the next one fails. Later ones succeed, or
+/// fail as well.
 class FailingAllocation {
   public:
     enum class Later { succeed, fail };

@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t cols = 5, rows = 3;
 
-/// A correct launch, to be damaged in one respect. Every tensor has 1 KiB of its own.
+/// A correct launch, which a test damages in one respect. Every tensor has its own 1 KiB.
 struct Launch {
     Artifact artifact;
     Arguments arguments;
@@ -260,7 +260,7 @@ TEST_CASE("slices") {
 
 TEST_CASE("slice strides") {
     Launch launch = sliced();
-    launch.arguments[Tensor::x].slice_stride = 0;  // every slice is the first
+    launch.arguments[Tensor::x].slice_stride = 0;  // every slice is the first one
     launch.arguments[Tensor::gamma].slice_stride = 0;
     CHECK(launch.error() == "");
     launch.arguments[Tensor::x].slice_stride = -1;
@@ -273,12 +273,12 @@ TEST_CASE("slice strides") {
     CHECK(starts(launch.error(), "launch: gamma: slice_stride is 5; the tensor has no row per slice"));
     Launch one = sliced("layernorm cols=5 slices=1");
     one.arguments.slices = 1;
-    one.arguments[Tensor::gamma].slice_stride = 5;  // as callers give it for any number of slices
+    one.arguments[Tensor::gamma].slice_stride = 5;  // callers may pass this for any number of slices
     CHECK(one.error() == "");
     launch = sliced();
     launch.arguments[Tensor::dx].slice_stride = 14;  // 3 rows of 5 take 15
     CHECK(launch.error() == "launch: dx: slice_stride is 14; the slices of an output may not overlap");
-    launch.arguments[Tensor::dx].slice_stride = 5;  // side by side in rows of 15
+    launch.arguments[Tensor::dx].slice_stride = 5;  // slices are side by side in rows of 15
     launch.arguments[Tensor::dx].row_stride = 15;
     CHECK(launch.error() == "");
     launch.arguments[Tensor::dx].slice_stride = 4;
@@ -297,7 +297,7 @@ TEST_CASE("slices that lie between those of another tensor") {
         launch.arguments[tensor].data = launch.at(0);
         launch.arguments[tensor].slice_stride = 30;
     }
-    CHECK(launch.error() == "");  // a slice of dx may be in place of the same slice of x
+    CHECK(launch.error() == "");  // a slice of dx may replace the same slice of x
     launch.arguments[Tensor::dx].data = launch.at(0) + 60;
     CHECK(launch.error() == "");  // a slice of dx may follow each slice of x
     launch.arguments[Tensor::dx].data = launch.at(0) + 56;

@@ -119,7 +119,7 @@ TEST_CASE("c: each thread has its own error message") {
 TEST_CASE("c: a thread has its error message until its end") {
     static std::string kept;
     pthread_key_t key;
-    const auto at_end = [](void*) {  // runs after the destructors of the thread's objects
+    const auto at_end = [](void*) {  // this runs after the destructors of the thread's objects
         normjit_spec spec{};
         spec.size = sizeof spec;
         normjit_spec_parse("layernorm cols=0", &spec);
@@ -131,7 +131,7 @@ TEST_CASE("c: a thread has its error message until its end") {
     std::thread([key] {
         normjit_spec spec{};
         spec.size = sizeof spec;
-        normjit_spec_parse("layernorm cols=8 nonsense=1", &spec);  // a longer message, with all keys
+        normjit_spec_parse("layernorm cols=8 nonsense=1", &spec);  // a longer message, which lists all keys
         pthread_setspecific(key, &kept);
     }).join();
     pthread_key_delete(key);
@@ -158,7 +158,7 @@ TEST_CASE("c: a missing list of files comes from the environment, an empty one i
     const char* const files[] = {"a"};
     normjit_engine_options options{};
     options.size = sizeof options;
-    options.pack_count = options.record_file_count = 1;  // without lists these have no meaning
+    options.pack_count = options.record_file_count = 1;  // without lists, these counts have no meaning
     CHECK_FALSE(normjit::c_abi::to_cpp(options)->cache.packs);
     CHECK_FALSE(normjit::c_abi::to_cpp(options)->record_files);
     options.packs = options.record_files = files;
@@ -201,7 +201,7 @@ TEST_CASE("c: structs of an older program are shorter") {
         const char* device;
         char beyond[64];
     } old{offsetof(normjit_engine_options, threads), "cpu", {}};
-    std::memset(old.beyond, 0x7f, sizeof old.beyond);  // this version had no options
+    std::memset(old.beyond, 0x7f, sizeof old.beyond);  // this version did not have options
     normjit_engine* engine = nullptr;
     const normjit_status status = normjit_engine_create(reinterpret_cast<normjit_engine_options*>(&old), &engine);
     CHECK((status == NORMJIT_OK || status == NORMJIT_UNAVAILABLE));
@@ -239,7 +239,7 @@ TEST_CASE("c: prepare, launch, and the caller's threads, memory and log") {
     EngineHandle engine = engine_with(options);
     if (!engine) return;
     const KernelHandle kernel = prepared(engine, sums), again = prepared(engine, sums);
-    CHECK(lent.lines.size() == 1);  // compiled once
+    CHECK(lent.lines.size() == 1);  // it was compiled once
     int64_t least = -1, best = -1;
     CHECK(normjit_kernel_workspace_bytes(kernel.get(), 3000, 0, &least, &best) == NORMJIT_OK);
     CHECK(best >= least);
@@ -322,7 +322,7 @@ TEST_CASE("c: schedules come from record files or measurements") {
     options.tune_seconds = 0.5;
     lines.clear();
     const EngineHandle measured = engine_with(options);
-    prepared(measured, "rmsnorm rows=300 cols=64");  // no record's schedule
+    prepared(measured, "rmsnorm rows=300 cols=64");  // no record gives this schedule
     CHECK(heard("tuned 'rmsnorm rows=300 cols=64': "));
 
     normjit_engine* engine = nullptr;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// DLPack tensors as arguments of a launch, through normjit.h.
+// Passes DLPack tensors as arguments of a launch, through normjit.h.
 #include "c_abi/dlpack.h"
 #include "c_objects.h"
 
@@ -15,7 +15,7 @@ using namespace normjit::test;
 
 namespace {
 
-/// A DLTensor over the test's own memory.
+/// A DLTensor over memory of the test.
 struct Dl {
     Dl(void* data, std::vector<int64_t> sizes, std::vector<int64_t> steps = {})
         : shape(std::move(sizes)), strides(std::move(steps)) {
@@ -69,7 +69,7 @@ TEST_CASE("c: DLPack tensors") {
     REQUIRE_MESSAGE(normjit_launch(kernel.get(), &arguments) == NORMJIT_OK, normjit_last_error());
     CHECK(ones.dgamma == std::vector<float>(40, 12));
 
-    // Strides that one row stride describes, and others.
+    // Strides that one row stride can describe, and others.
     CHECK(set(NORMJIT_X, {ones.matrix.data(), {3, 4, 40}, {400, 100, 1}}) == "");
     CHECK(arguments.tensors[NORMJIT_X].row_stride == 100);
     CHECK(set(NORMJIT_X, {ones.matrix.data(), {1, 12, 1, 40}, {7, 50, 3, 1}}) == "");
@@ -145,7 +145,7 @@ TEST_CASE("c: DLPack tensors with slices") {
         return normjit_set_dlpack(kernel.get(), &arguments, tensor, &dl.tensor) == NORMJIT_OK ? ""
                                                                                               : normjit_last_error();
     };
-    // Heads of a packed tensor [3, 5, 2, 40]: two slices, whose rows are 3 * 5 tokens.
+    // Heads of a packed tensor [3, 5, 2, 40]: there are two slices, and their rows are 3 * 5 tokens.
     CHECK(set(NORMJIT_X, {memory.data(), {2, 3, 5, 40}, {40, 400, 80, 1}}) == "");
     CHECK(arguments.slices == 2);
     CHECK(arguments.rows == 15);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions of normjit.h that tell a program about a formula.
+// Tests the functions of normjit.h with which a program learns about a formula.
 #include "c_objects.h"
 
 #include <string>
@@ -29,7 +29,7 @@ std::string gradient_of(const std::string& text, const char* input) {
     return names[gradient];
 }
 
-/// Returns a line for each tensor of a problem: its number, name, direction, parts and columns.
+/// Returns a line for each tensor of a problem, with its number, name, direction, parts and columns.
 std::string operands_of(const std::string& text) {
     normjit_spec spec{};
     spec.size = sizeof spec;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Folders of the kernel cache: any damage is a miss.
+// Tests folders of the kernel cache. An entry with any damage counts as missing.
 #include "cache/folder.h"
 #include "cache/request.h"
 #include "made_artifact.h"
@@ -30,7 +30,7 @@ std::string only_path(const Folder& folder) {
     return folder.path_of(files[0]);
 }
 
-/// Returns the name of an entry that a process had not finished.
+/// Returns the name of an entry that a process has not finished.
 std::string unfinished(const std::string& digit) {
     std::string id;
     for (int i = 0; i < 32; ++i) id += digit;
@@ -154,7 +154,7 @@ TEST_CASE("a folder that others may write to is refused, unless they are trusted
     const mode_t mask = umask(0);
     CHECK(folder.keep(entry).ok());
     umask(mask);
-    CHECK(look_up(folder, entry).artifact == entry);  // whatever the process's mask was
+    CHECK(look_up(folder, entry).artifact == entry);  // whatever the umask of the process was
     if (geteuid() != 0) return;                       // only root can give files away
     constexpr uid_t other = 12345;
     REQUIRE(chown(file.c_str(), other, other) == 0);
@@ -190,7 +190,7 @@ TEST_CASE("a link, a pipe or a huge file in place of an entry is a miss and is r
     REQUIRE(mkfifo(path.c_str(), 0600) == 0);
     is_repaired("is no regular file");
     write_text(path, "");
-    std::filesystem::resize_file(path, uint64_t{1} << 40);  // sparse
+    std::filesystem::resize_file(path, uint64_t{1} << 40);  // the file is sparse
     is_repaired("has more than 268435456 bytes");
 }
 
@@ -257,7 +257,7 @@ TEST_CASE("with code by several makers, the requested one is found, or the last 
     CHECK(look_up(folder, older, "nvrtc-12.8").artifact->maker == "nvrtc-12.8");
     CHECK(look_up(folder, older, "nvrtc-13.0").artifact->maker == "nvrtc-13.0");
     CHECK(!look_up(folder, older, "nvrtc-13.1").artifact);
-    CHECK(look_up(folder, older).artifact->maker == "nvrtc-13.0");  // used after the other
+    CHECK(look_up(folder, older).artifact->maker == "nvrtc-13.0");  // this one was used later
     CHECK(look_up(folder, older, "nvrtc-12.8").artifact);
     CHECK(look_up(folder, older).artifact->maker == "nvrtc-12.8");
 }
@@ -271,11 +271,11 @@ TEST_CASE("the least recently used go first when there are too many bytes") {
         REQUIRE(folder.keep(entries.back()).ok());
     }
     const auto now = std::filesystem::file_time_type::clock::now();
-    for (size_t i = 0; i < entries.size(); ++i) {  // the first was used last
+    for (size_t i = 0; i < entries.size(); ++i) {  // the first one was used last
         const std::string id = id_of(code_key(entries[i])), name = id.substr(0, 2) + "/" + id + "-none.kernel";
         std::filesystem::last_write_time(temporary / name, now - std::chrono::minutes(10 * (i + 1)));
     }
-    CHECK(look_up(folder, entries[4]).artifact);  // used now
+    CHECK(look_up(folder, entries[4]).artifact);  // this counts as a use
     const auto files = *folder.files();
     REQUIRE(files.size() == 6);
     CHECK(files[0].name.substr(3).starts_with(id_of(code_key(entries[4]))));
@@ -328,7 +328,7 @@ TEST_CASE("what cannot be removed is told") {
     REQUIRE(chmod(below.c_str(), 0555) == 0);
     const uid_t user = geteuid();
     constexpr uid_t nobody = 65534;
-    if (user == 0) REQUIRE(seteuid(nobody) == 0);  // root may remove everything
+    if (user == 0) REQUIRE(seteuid(nobody) == 0);  // because root may remove everything
     const Folder::Cleaned cleaned = folder.clean(0);
     if (user == 0) REQUIRE(seteuid(0) == 0);
     REQUIRE(chmod(below.c_str(), 0755) == 0);

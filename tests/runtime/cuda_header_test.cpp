@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares our copies of the driver's types and numbers with cuda.h, if it exists.
+// Compares our copies of the driver's types and numbers with cuda.h, if that file exists.
 #include "device/cuda/driver.h"
 
 #include <doctest/doctest.h>
@@ -8,7 +8,7 @@
 #include <cuda.h>
 #endif
 
-// Some machines have an older header of that name than is compared here.
+// Some machines have a header of that name that is older than what is compared here.
 #if defined(CUDA_VERSION) && CUDA_VERSION >= 12000
 
 using namespace normjit;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Launches on a GPU in unusual conditions: streams, threads, contexts, captured graphs, more than 2^31 elements.
-// tests/property, with NORMJIT_TEST_DEVICE=cuda:0, shows that the numbers are right.
+// tests/property, with NORMJIT_TEST_DEVICE=cuda:0, checks that the numbers are right.
 #include "device/cuda/graph.h"
 #include "gpu_tensors.h"
 
@@ -15,7 +15,7 @@ using namespace normjit::test;
 
 namespace {
 
-/// Narrow rows, a block per row, a cluster per row if there are clusters.
+/// Narrow rows, a block for each row, and a cluster for each row (if there are clusters).
 constexpr const char* specs[] = {
     "layernorm cols=256 x=bf16 gamma=f32",
     "rmsnorm cols=4096 x=bf16",
@@ -38,7 +38,7 @@ TEST_CASE("the default stream and any other give the same bits") {
         const Kernel kernel = gpu_kernel(*engine, spec);
         const GpuTensors tensors(*engine, kernel, gpu_rows, 100);
         launch(kernel, tensors.arguments(nullptr));
-        const auto expected = tensors.outputs();  // waits
+        const auto expected = tensors.outputs();  // this waits for the launch
         tensors.spoil();
         launch(kernel, tensors.arguments(stream->handle()));
         CHECK(stream->wait().ok());
@@ -162,7 +162,7 @@ TEST_CASE("a context of the caller's own is used and left current") {
     REQUIRE(create(&own, 0, gpu->handle()) == cuda::error_none);
     {
         const Kernel inside = gpu_kernel(*engine, specs[1]);
-        const GpuTensors tensors(*engine, inside, gpu_rows, 100);  // memory of this context
+        const GpuTensors tensors(*engine, inside, gpu_rows, 100);  // this is memory of the current context
         const auto stream = new_stream(*engine);
         for (const Kernel& kernel : {before, inside}) {
             tensors.spoil();
@@ -196,7 +196,7 @@ TEST_CASE("without rows, column sums are zeros") {
 TEST_CASE("more than 2^31 elements") {
     const auto engine = gpu_engine();
     if (!engine) return;
-    constexpr int64_t many = 65536, cols = 40000, distinct = 64;  // 2.6e9 elements, 5.2 GB a matrix
+    constexpr int64_t many = 65536, cols = 40000, distinct = 64;  // 2.6e9 elements, 5.2 GB per matrix
     const auto gpu = gpu_of(*engine);
     const cuda::ContextScope scope(*gpu);
     size_t free_bytes = 0, total = 0;
@@ -213,7 +213,7 @@ TEST_CASE("more than 2^31 elements") {
     const auto expected = tensors.read(Tensor::dx, 0, tile);
     for (int64_t at = 0; at < many / distinct; at += 31) CHECK(tensors.read(Tensor::dx, at * tile, tile) == expected);
     CHECK(tensors.read(Tensor::dx, (many / distinct - 1) * tile, tile) == expected);
-    // And 1024 times the rows give 1024 times the sums.
+    // 1024 times as many rows must give 1024 times the sums.
     const GpuTensors few(*engine, kernel, distinct, distinct);
     launch(kernel, few.arguments(nullptr));
     for (Tensor tensor : {Tensor::dgamma, Tensor::dbeta}) {
@@ -264,7 +264,7 @@ TEST_CASE("two GPUs in one process give the same bits, at once and in turn") {
         launch_many(*one, first, here);
         other.join();
         {
-            // One GPU's context is current while the other's kernel is launched.
+            // The context of one GPU is current while the kernel of the other is launched.
             const auto gpu = gpu_of(*one);
             const cuda::ContextScope scope(*gpu);
             launch(second, apart.arguments(stream->handle()));

@@ -74,7 +74,7 @@ TEST_CASE("load refuses split launches without the functions for them") {
     const bool overlaps = good.ok();
     if (!overlaps) good = made("cpu strip=1 column_ranges=3 thread_groups=2 split_rows=100 nontemporal_kb=0");
     REQUIRE(good.ok());
-    if (good->geometry.cpu.split_rows == 0) return;  // no machine code
+    if (good->geometry.cpu.split_rows == 0) return;  // there is no machine code
     CHECK(one.load(*good).ok());
     const auto refused = [&](auto spoil) {
         Artifact artifact = *good;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Threads may outlive main(), and static objects of a program may be destroyed after those that the library made later.
+// Threads may outlive main(), and a program's static objects may be destroyed after those that the library made later.
 #include "normjit/compile.h"
 #include "normjit/engine.h"
 
@@ -14,7 +14,7 @@ using namespace normjit;
 
 namespace {
 
-/// Works when almost all static objects of the process are gone, because it was constructed before them.
+/// Works when almost all static objects of the process have been destroyed, because it was constructed before them.
 struct Last {
     std::function<bool()> work;
     ~Last() {
@@ -43,7 +43,7 @@ TEST_CASE("kernels are made until the process has ended") {
     const pid_t child = fork();
     REQUIRE(child >= 0);
     if (child == 0) {
-        alarm(60);  // instead of hanging for ever
+        alarm(60);  // ends the process if it hangs
         last.work = [] { return makes_kernels(200); };
         std::exit(makes_kernels(100) ? 2 : 3);
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A device without hardware: it accepts any artifact of its target, launches do nothing, and everything is counted.
+// A device without hardware. It accepts any artifact for its target, its launches do nothing, and it counts everything.
 #pragma once
 
 #include "engine/engine_impl.h"
@@ -45,7 +45,7 @@ class FakeDevice final : public Device {
             artifact, [counts = alive, bytes] { counts->kernels -= 1, counts->bytes -= bytes; }));
     }
 
-    /// Gives the times of open_timed_problem(), in seconds for each schedule.
+    /// Returns the time, in seconds, that open_timed_problem() reports for each schedule.
     std::function<double(const Schedule&)> seconds;
     OpenedProblem open_timed_problem(const Spec& spec, Batch batch, const Deadline& deadline) const override {
         if (!seconds) return Device::open_timed_problem(spec, batch, deadline);
@@ -64,7 +64,7 @@ class FakeDevice final : public Device {
     mutable std::atomic<int> refusals = 0;  ///< the number of loads that will fail
     std::atomic<bool> capturing = false;
     std::chrono::milliseconds load_time{0}, fill_time{0};
-    std::atomic<bool> held = false;  ///< load() waits for release()
+    std::atomic<bool> held = false;  ///< while true, load() waits for release()
     void release() {
         held = false;
         held.notify_all();

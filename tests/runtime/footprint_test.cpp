@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory and threads of an engine with many kernels.
+// Checks how much memory and how many threads an engine with many kernels takes.
 #include "process.h"
 
 #include "normjit/engine.h"
@@ -20,7 +20,7 @@ TEST_CASE("thousands of kernels take the memory of their code") {
     REQUIRE(engine.ok());
     const auto backend = backend_of(engine->target());
     REQUIRE(backend.ok());
-    if (*backend != "x64") return;  // others take too long
+    if (*backend != "x64") return;  // the others take too long
     const int64_t before = resident_bytes();
     REQUIRE(before > 0);
     for (int cols = 1; cols <= 4000; ++cols)

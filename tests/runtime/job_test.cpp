@@ -22,7 +22,7 @@ namespace {
 
 constexpr auto restraint = normjit::cpu::restraint;
 
-/// A job in memory of its own.
+/// A job that has its own memory.
 class OwnedJob {
   public:
     explicit OwnedJob(int seats) : memory_(Job::bytes(seats)), job_(Job::create(memory_.data(), seats)) {}
@@ -34,7 +34,7 @@ class OwnedJob {
 };
 
 /// Phases in which every task adds the numbers that all tasks of the previous phase wrote. The sum is right only if all
-/// of those tasks had ended.
+/// those tasks had ended.
 class Sums {
   public:
     Sums(int64_t tasks, int64_t phases) : tasks_(tasks), sums_(static_cast<size_t>((1 + phases) * tasks), 1) {
@@ -74,7 +74,7 @@ class Sums {
     std::atomic<int64_t> runs_ = 0;
 };
 
-/// True if the system says that a thread of this process sleeps. One that waits for a CPU does not.
+/// True if the system says that a thread of this process sleeps. A thread that waits for a CPU does not sleep.
 bool sleeps(pid_t thread) {
     std::ifstream file(fmt::format("/proc/self/task/{}/stat", thread));
     const std::string text{std::istreambuf_iterator<char>(file), {}};
@@ -108,7 +108,7 @@ TEST_CASE("nobody waits for a thread that does not come") {
     const Job::Phase first = job->begin(sums.phases());
     job->take_part(2, 5);
     CHECK(sums.are_right());
-    job->take_part(0, 5);  // too late
+    job->take_part(0, 5);  // this comes too late
     CHECK(sums.are_right());
     job->wait_until_over(first);
 }
@@ -135,7 +135,7 @@ TEST_CASE("phases may have no tasks, or very many") {
         const auto task = [&](int64_t, int64_t) { ++ran; };
         const Phases phases = phases_of(count, tasks, last_tasks, task);
         OwnedJob job(2);
-        for (int64_t times = 1; times <= 3; ++times) {  // a job is used again
+        for (int64_t times = 1; times <= 3; ++times) {  // the job is used again
             Job::Phase phase = job->begin(phases);
             job->take_part(phase, 1, 2, restraint);
             job->wait_until_over(phase);
@@ -183,7 +183,7 @@ TEST_CASE("a thread sleeps that waits for a task of another one") {
             waiter = gettid();
             return;
         }
-        // The thread is stopped, as if another program had its CPU.
+        // The thread stands still, as if another program had its CPU.
         other = std::thread([&] { job->take_part(1, 2); });
         const auto end = std::chrono::steady_clock::now() + until_hung;
         while (!slept && std::chrono::steady_clock::now() < end) {

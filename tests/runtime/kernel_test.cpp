@@ -20,7 +20,7 @@ using normjit::test::allocations;
 
 namespace {
 
-/// Tensors of a launch: x, dy, gamma and statistics are filled with ones, gradients have memory.
+/// The tensors of a launch: x, dy, gamma and statistics are filled with ones; gradients only have memory.
 class Tensors {
   public:
     Tensors(const Kernel& kernel, int64_t rows)
@@ -53,7 +53,7 @@ class Tensors {
     AlignedMemory workspace_;
 };
 
-/// Returns a kernel of 4 row groups on 2 threads. It outlives its engine.
+/// Returns a kernel with 4 row groups on 2 threads. It outlives its engine.
 std::optional<Kernel> make_kernel(const char* spec) {
     const auto engine = Engine::create({.threads = 2, .parallel_for = {}});
     if (!engine.ok()) return std::nullopt;
@@ -145,7 +145,7 @@ TEST_CASE("the caller's threads run the tasks of large launches only") {
 
 TEST_CASE("a parallel_for that omits tasks makes a launch fail") {
     struct Careless {
-        int64_t most = 0;  ///< how many tasks of a job it runs
+        int64_t most = 0;  ///< how many tasks of a job are run
         int64_t times = 1;
         static void run(void* self, int64_t count, void (*task)(void*, int64_t), void* context) {
             const auto& [most, times] = *static_cast<Careless*>(self);
@@ -182,8 +182,8 @@ TEST_CASE("a parallel_for that omits tasks makes a launch fail") {
 
 TEST_CASE("a parallel_for that runs a task that does not exist makes a launch fail") {
     struct Astray {
-        int64_t first = 0;  ///< the first task that it runs; it runs all later ones as well
-        int64_t more = 0;   ///< tasks that it runs beyond the last
+        int64_t first = 0;  ///< the first task that is run; all later ones are run as well
+        int64_t more = 0;   ///< how many tasks are run beyond the last
         static void run(void* self, int64_t count, void (*task)(void*, int64_t), void* context) {
             const auto& [first, more] = *static_cast<Astray*>(self);
             for (int64_t i = first; i < first + count + more; ++i) task(context, i);
@@ -239,7 +239,7 @@ TEST_CASE("thread groups split rows and columns") {
         Caller caller;
         const auto kernel =
             caller.kernel("rmsnorm cols=50000 x=f32", (schedule + (overlaps ? " overlap=1" : "")).c_str());
-        if (!kernel && overlaps) continue;  // on this host the code does not overlap sweeps
+        if (!kernel && overlaps) continue;  // code for this host does not overlap sweeps
         REQUIRE(kernel);
         const Tensors some(*kernel, 9), two(*kernel, 2);
         CHECK(kernel->launch(some.arguments).ok());
@@ -248,7 +248,7 @@ TEST_CASE("thread groups split rows and columns") {
         CHECK(some.at(Tensor::dgamma, 0) == 9);
         CHECK(some.at(Tensor::dgamma, 49999) == 9);
         CHECK(kernel->launch(two.arguments).ok());
-        CHECK(caller.jobs == 2);  // one group, with a block of rows
+        CHECK(caller.jobs == 2);  // there is one group, with one block of rows
         CHECK(two.at(Tensor::dgamma, 49999) == 2);
     }
 }

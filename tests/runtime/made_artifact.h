@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes an artifact from the text of a spec, as caches hold it.
+// Makes an artifact from the text of a spec, in the form in which caches hold it.
 #pragma once
 
 #include "normjit/artifact.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The threads that normjit starts, in a program whose threads have small stacks.
+// Tests the threads that normjit starts, in a program whose threads have small stacks.
 #include "device/cpu/thread_pool.h"
 #include "engine/background_worker.h"
 
@@ -18,7 +18,7 @@ using normjit::cpu::ThreadPool;
 
 namespace {
 
-/// While it lives, new threads get small stacks by default.
+/// For its lifetime, new threads get small stacks by default.
 class SmallStacks {
   public:
     SmallStacks() {
@@ -78,7 +78,7 @@ TEST_CASE("an engine's threads have room to launch, and take no signals") {
     std::atomic<bool> signals{true};
     const auto look = [&](int64_t, int64_t) {
         if (pthread_equal(pthread_self(), caller) != 0) {
-            std::this_thread::sleep_for(std::chrono::microseconds(100));  // lets the worker come
+            std::this_thread::sleep_for(std::chrono::microseconds(100));  // lets the worker arrive
             return;
         }
         signals = takes_signals();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Packs of the kernel cache: any damage is a miss.
+// Tests packs of the kernel cache. An entry with any damage counts as missing.
 #include "cache/pack.h"
 
 #include "cache/folder.h"
@@ -26,7 +26,7 @@ TEST_CASE("a pack serves its entries") {
     const std::string path = temporary / "product.pack";
     std::vector<Artifact> entries;
     for (int cols = 1; cols <= 20; ++cols) entries.push_back(made("rmsnorm cols=" + std::to_string(cols)));
-    entries.push_back(made("rmsnorm cols=1", "nvrtc-1.0"));  // the same key again
+    entries.push_back(made("rmsnorm cols=1", "nvrtc-1.0"));  // this has the same key again
     REQUIRE(write_pack(path, entries).ok());
     const auto pack = Pack::open(path);
     REQUIRE_MESSAGE(pack.ok(), pack.status().message());
@@ -47,7 +47,7 @@ TEST_CASE("a pack serves its entries") {
 
     REQUIRE(write_pack(path, {}).ok());
     CHECK(Pack::open(path)->size() == 0);
-    CHECK(pack->find(code_key(entries[3]))->has_value());  // the file that was opened
+    CHECK(pack->find(code_key(entries[3]))->has_value());  // reads the file that was opened
 }
 
 TEST_CASE("every byte of a pack flipped or cut off: an error or the right entry") {
@@ -56,7 +56,7 @@ TEST_CASE("every byte of a pack flipped or cut off: an error or the right entry"
     const std::vector<Artifact> entries = {made("rmsnorm cols=8 out=dx"), made("rmsnorm cols=9 out=dgamma")};
     REQUIRE(write_pack(path, entries).ok());
     const std::string good = read_text(path);
-    // True if the damage is noticed. Checks that an entry which is found is correct in any case.
+    // True if the damage is noticed. Checks in any case that an entry that is found is correct.
     const auto notices = [&] {
         const auto pack = Pack::open(path);
         if (!pack.ok()) return true;

@@ -18,7 +18,7 @@ using normjit::cpu::populate_pages;
 
 namespace {
 
-/// Pages that were never written to, between two inaccessible ones.
+/// Pages that were never written to, between two inaccessible pages.
 class FreshMemory {
   public:
     explicit FreshMemory(int64_t pages) : bytes_(pages * page) {
@@ -68,7 +68,7 @@ TEST_CASE("populating adds all pages of the bytes, and changes no existing page"
     const FreshMemory memory(64);
     const int64_t page = FreshMemory::page;
     memory.data()[5 * page] = 7;
-    populate_pages(memory.data() + 3 * page + 1, 8 * page);  // touches nine pages
+    populate_pages(memory.data() + 3 * page + 1, 8 * page);  // this touches nine pages
     if (memory.resident_pages() == 1) return;                // a Linux before 5.14
     CHECK(memory.resident_pages() == 9);
     CHECK(memory.data()[5 * page] == 7);

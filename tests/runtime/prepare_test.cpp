@@ -43,7 +43,7 @@ TEST_CASE("a kernel is made once") {
 
     CHECK(f.engine.prepare(spec(101)).ok());
     CHECK(f.device->loads == 2);
-    CHECK(f.engine.prepare(spec(100), first->artifact().schedule).ok());  // the engine's own choice
+    CHECK(f.engine.prepare(spec(100), first->artifact().schedule).ok());  // this is the engine's own choice
     CHECK(f.device->loads == 2);
     const Schedule other = *parse_schedule("cpu row_groups=3 strip=1");
     CHECK(f.engine.prepare(spec(100), other)->artifact().schedule == other);
@@ -146,7 +146,7 @@ TEST_CASE("a kernel is for about as many rows as are expected") {
     const auto one = f.engine.prepare(open, {.expected_rows = 1}), three = f.engine.prepare(open, {.expected_rows = 3}),
                many = f.engine.prepare(open);
     REQUIRE((one.ok() && three.ok() && many.ok()));
-    CHECK(one->artifact().spec == open);  // it takes any number
+    CHECK(one->artifact().spec == open);  // the kernel takes any number of rows
     CHECK(one->artifact().schedule == with_rows(1));
     CHECK(three->artifact().schedule == with_rows(3));
     CHECK(one->artifact().schedule != three->artifact().schedule);
@@ -158,7 +158,7 @@ TEST_CASE("a kernel is for about as many rows as are expected") {
     CHECK(&some->artifact() == &others->artifact());
     CHECK(some->artifact().schedule == with_rows(4096));
     CHECK(f.engine.prepare(open, {.expected_rows = INT64_MAX}).ok());  // no spec can have so many
-    CHECK(f.device->loads <= loads + 1);                               // equal schedules, one kernel
+    CHECK(f.device->loads <= loads + 1);                               // equal schedules share one kernel
 
     Spec fixed = open, invariant = open;
     fixed.rows = 5, invariant.invariant = true;
@@ -208,7 +208,7 @@ TEST_CASE("a kernel that is not ready can be made in the background") {
     CHECK(wait(spec(11)).ok());
     CHECK(f.device->loads == 3);
 
-    Fixture dropped;  // with jobs that have not begun
+    Fixture dropped;  // this one is dropped with jobs that have not begun
     dropped.device->load_time = std::chrono::milliseconds(20);
     for (int cols = 1; cols < 50; ++cols) CHECK(!dropped.engine.prepare(spec(cols), background).ok());
 }
@@ -264,7 +264,7 @@ TEST_CASE("the least recently used kernels go, except those that somebody holds"
     const Kernel held = *engine.prepare(spec(1));
     for (int cols = 2; cols <= 1000; ++cols) {
         REQUIRE(engine.prepare(spec(cols)).ok());
-        REQUIRE(engine.prepare(spec(2)).ok());  // in use all the time
+        REQUIRE(engine.prepare(spec(2)).ok());  // it is in use all the time
         REQUIRE(device->alive->kernels <= 32);
     }
     CHECK(device->alive->kernels >= 28);
@@ -316,7 +316,7 @@ TEST_CASE("a thread that is cancelled while it prepares goes on until it leaves"
     const TemporaryFolder folder;
     const auto cancel = [](void*, LogLevel, const char*) {
         pthread_cancel(pthread_self());
-    };  // before files are written
+    };  // this happens before files are written
     const auto device = std::make_shared<FakeDevice>(*parse_target("x86-64-avx512"));
     struct Thread {
         Engine engine;
@@ -359,23 +359,23 @@ TEST_CASE("a child of fork() makes kernels in the background, and ends" * doctes
     CHECK(finish(f.engine, 1));
     f.device->held = true;
     CHECK(f.engine.prepare(spec(2), background).status().code() == Code::pending);
-    CHECK(f.engine.prepare(spec(3), background).status().code() == Code::pending);  // waits for that job
+    CHECK(f.engine.prepare(spec(3), background).status().code() == Code::pending);  // this waits for that job
     while (f.device->loads < 2) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     std::thread releases([&] {
         std::this_thread::sleep_for(std::chrono::milliseconds(50));
         f.device->release();
     });
-    const pid_t child = fork();  // waits for the running job
+    const pid_t child = fork();  // this waits for the running job
     REQUIRE(child >= 0);
     if (child == 0) {
-        alarm(20);  // instead of hanging for ever
+        alarm(20);  // ends the process if it hangs
         for (int64_t cols : {1, 2}) {
             if (!f.engine.prepare(spec(cols), {.on_miss = OnMiss::error}).ok()) _exit(1);
         }
         for (int64_t cols : {3, 4}) {
             if (!finish(f.engine, cols)) _exit(2);
         }
-        f.engine = make_engine(f.device, {});  // the former one is destroyed
+        f.engine = make_engine(f.device, {});  // this destroys the former engine
         _exit(0);
     }
     int status = 0;

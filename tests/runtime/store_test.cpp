@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engines that share a cache, in one process and in many that race and die.
+// Tests engines that share a cache, in one process, and in many that race and die.
 #include "cache/store.h"
 
 #include "backend/backend.h"
@@ -34,7 +34,7 @@ using namespace normjit::test;
 
 namespace {
 
-/// An engine that really compiles but loads nowhere, and records its log.
+/// An engine that really compiles but loads into nothing, and that records its log.
 class TestEngine {
   public:
     explicit TestEngine(CacheOptions cache, const char* target = "x86-64-avx512")
@@ -65,7 +65,7 @@ class TestEngine {
 
   public:
     const std::shared_ptr<FakeDevice> device;
-    const Engine engine;  // the last member, because it uses the others
+    const Engine engine;  // must be the last member, because it uses the others
 };
 
 CacheOptions in(const std::string& folder) {
@@ -111,7 +111,7 @@ TEST_CASE("the next engine loads what one has compiled") {
     TestEngine second(in(folder.path()));
     CHECK(is_right(second.engine.prepare(stored_spec(8)), stored_spec(8)));
     CHECK(is_right(second.engine.prepare(stored_spec(8), *parse_schedule("cpu row_groups=5")), stored_spec(8)));
-    CHECK(second.compiles() == 1);  // the other schedule
+    CHECK(second.compiles() == 1);  // for the other schedule
     CHECK(second.device->loads == 2);
     CHECK(first.warnings() + second.warnings() == 0);
 }
@@ -154,7 +154,8 @@ TEST_CASE("a program can forbid compiling") {
         CHECK(is_right(engine.engine.prepare(kept, load), kept));
         CHECK(engine.engine.prepare(kept, {.on_miss = OnMiss::error}).ok());
         CHECK(engine.engine.prepare(kept, engine.engine.choose(kept).schedule, load).ok());
-        CHECK(engine.engine.prepare(kept, {.on_miss = OnMiss::load, .expected_rows = 1}).ok());  // that for many rows
+        CHECK(engine.engine.prepare(kept, {.on_miss = OnMiss::load, .expected_rows = 1}).ok());  // the kernel for that
+                                                                                                 // many rows
         const Status status = engine.engine.prepare(missing, load).status();
         CHECK(status.code() == Code::unavailable);
         CHECK(status.message().starts_with("prepare: neither packs nor folder have 'rmsnorm cols=9 out=dx' for 'x86-"));

@@ -23,7 +23,7 @@ void run(ThreadPool& pool, int64_t count, const Task& task) {
     pool.run(phases_of(1, 0, count, call));
 }
 
-/// How often each task ran.
+/// How often each task has run.
 struct Counts {
     explicit Counts(int64_t tasks) : of(static_cast<size_t>(tasks)) {}
 
@@ -118,7 +118,7 @@ TEST_CASE("several callers at once") {
         threads.emplace_back([&] {
             for (int job = 1; job <= jobs; ++job) {
                 mine.run(*pool);
-                if (!mine.all(job)) return;  // run() came back too early
+                if (!mine.all(job)) return;  // if so, run() has returned too early
             }
         });
     }

@@ -102,7 +102,7 @@ TEST_CASE("the shipped records are those of CPUs, and each is found") {
     TuningRecords records, unread;
     CHECK(records.add(text, "shipped").empty());
     CHECK(records.size() > 0);
-    unread.add_unread(text, "shipped");  // as an engine does
+    unread.add_unread(text, "shipped");  // this is how an engine adds them
     std::istringstream lines{std::string(text)};
     for (std::string line; std::getline(lines, line);) {
         if (line.empty() || line.front() == '#') continue;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engines that measure schedules themselves.
+// Tests engines that measure schedules themselves.
 #include "fake_device.h"
 
 #include "normjit/engine.h"
@@ -21,7 +21,7 @@ namespace {
 
 const Spec tuned_spec = *parse_spec("layernorm rows=4096 cols=1024 x=bf16");
 
-/// Seconds, more than any machine needs to try all candidates.
+/// In seconds: more than any machine needs to try all candidates.
 constexpr double patience = 120;
 
 /// A machine that prefers blocks of 4 rows.
@@ -208,5 +208,5 @@ TEST_CASE("a CPU engine tunes for real") {
         CHECK(legality(*parse_spec(text), kernel->artifact().schedule, engine->target()).ok());
     }
     const auto none = engine->prepare(*parse_spec("rmsnorm rows=4000000000 cols=1000"));
-    CHECK(none.ok());  // too large to measure, so it has the heuristic's schedule
+    CHECK(none.ok());  // the problem is too large to measure, so it gets the heuristic's schedule
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The behaviour that programs and texts of earlier versions rely on. Lines are only ever added here: a line that has to
-// change means that earlier programs break.
+// The behaviour on which programs and texts of earlier versions rely. Lines are only ever added here: a line that has
+// to change means that earlier programs break.
 #include "c_objects.h"
 
 #include "normjit/normjit.h"
@@ -17,7 +17,7 @@ using namespace normjit::test;
 
 namespace {
 
-/// normjit_spec as it was before formulas, followed by other memory of the program.
+/// normjit_spec as it was before formulas existed, followed by other memory of the program.
 struct ShortSpec {
     alignas(normjit_spec) std::array<unsigned char, sizeof(normjit_spec)> bytes;
 
@@ -91,7 +91,7 @@ TEST_CASE("fields of structs stay where they are") {
         using Struct = normjit_argument;
         const Places now = {AT(data), AT(cols), AT(row_stride), AT(dtype), AT(reserved)};
         CHECK(now == Places{0, 8, 16, 24, 28});
-        CHECK(sizeof(Struct) == 32);  // it stands in an array
+        CHECK(sizeof(Struct) == 32);  // it is an element of an array
     }
     {
         using Struct = normjit_arguments;
@@ -139,14 +139,14 @@ TEST_CASE("a program with a shorter spec works, and is told that it has no formu
 TEST_CASE("the text of a spec says all") {
     const std::string text = std::string(gated) + " cols=1024 x=bf16 gamma=f32";
     normjit_spec spec = parsed(text.c_str());
-    CHECK(spec.text == text.c_str());  // the caller's, which it keeps
+    CHECK(spec.text == text.c_str());  // the pointer is the caller's, who keeps the text
     CHECK(text_of(spec) == text);
-    spec.cols = 3, spec.norm = 77, spec.pass = 9, spec.dtypes[NORMJIT_X] = 40;  // ignored
+    spec.cols = 3, spec.norm = 77, spec.pass = 9, spec.dtypes[NORMJIT_X] = 40;  // these are ignored
     CHECK(text_of(spec) == text);
     normjit_spec bare{};
     bare.size = sizeof bare, bare.text = text.c_str();
     CHECK(text_of(bare) == text);
-    bare.text = "rmsnorm cols=8 x=bf16";  // also that of a norm by name
+    bare.text = "rmsnorm cols=8 x=bf16";  // the text may also be that of a norm with a name
     CHECK(text_of(bare) == "rmsnorm cols=8 x=bf16");
     bare.text = "norm";
     CHECK(text_of(bare).starts_with("spec: formula: "));
@@ -158,7 +158,7 @@ TEST_CASE("the text of a spec says all") {
 
 TEST_CASE("texts of specs keep their meaning") {
     static constexpr const char* texts[][2] = {
-        // A text, and the shortest text with the same meaning; "": the text itself.
+        // A text, and the shortest text with the same meaning; "" stands for the text itself.
         {"layernorm cols=4096 x=bf16 gamma=f32 out=dx,dgamma,dbeta", "layernorm cols=4096 x=bf16 gamma=f32"},
         {"rmsnorm rows=7 cols=9 x=f64 out=dgamma", ""},
         {"rmsnorm cols=3 stats=recompute eps=0.25 gamma_offset=1", ""},

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Problems of the property tests, between guard pages, through the C interface.
+// Problems from the property tests, between guard pages, through the C interface.
 #pragma once
 
 #include "c_objects.h"
@@ -14,7 +14,7 @@ normjit_spec c_spec(const Spec& spec);
 /// Returns the arguments of a launch through C, which refer to the problem.
 normjit_arguments c_arguments(const Problem& problem);
 
-/// A loaded kernel. It is compiled for the case's target, which may have fewer instructions than this machine.
+/// A loaded kernel. It is compiled for the target of the case, which may have fewer instructions than this machine.
 struct CKernel {
     normjit_status status = NORMJIT_OK;
     KernelHandle kernel;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes each call of the CUDA driver and of NVRTC fail in turn, with fakes of both: an error reports it, nothing stays
-// loaded or current, and the next prepare and launch work.
+// Makes each call of the CUDA driver and of NVRTC fail in turn, with fakes of both. An error must report it, nothing
+// may stay loaded or current, and the next prepare and launch must work.
 #include "fake_gpu.h"
 #include "fake_nvrtc.h"
 #include "stress.h"
@@ -20,10 +20,10 @@ using namespace normjit::test;
 
 namespace {
 
-/// Set before anything asks for NVRTC.
+/// Runs before anything asks for NVRTC.
 [[maybe_unused]] const bool hooked = setenv("NORMJIT_NVRTC_PATH", NORMJIT_FAKE_NVRTC, 1) == 0;
 
-/// Returns the result of the process's first attempt to use NVRTC, whose version function fails in this attempt.
+/// Returns the result of the process's first attempt to use NVRTC, in which its version function fails.
 const Status& first_look() {
     static const Status status = [] {
         normjit_fake_nvrtc()->failing_call = 0;
@@ -32,7 +32,7 @@ const Status& first_look() {
     return status;
 }
 
-/// Returns the opened fake, reset.
+/// Resets the opened fake and returns it.
 FakeNvrtc& fake_nvrtc() {
     static_cast<void>(first_look());
     normjit_fake_nvrtc()->reset();
@@ -74,7 +74,7 @@ void check_left_behind(const std::string& failed_call) {
     if (mode != cuda::capture_global) REQUIRE(failed_call == "cuThreadExchangeStreamCaptureMode");
 }
 
-/// Returns the call that failed; "none" if fewer calls were made.
+/// Returns the name of the call that failed; "none" if there were fewer calls.
 template <class Fake>
 std::string failed_call_of(const Fake& fake) {
     const auto number = static_cast<size_t>(fake.failing_call);
@@ -106,13 +106,14 @@ TEST_CASE("a driver that fails at any call") {
         const TemporaryFolder folder;
         FakeCuda& fake = fake_driver();
         fake_nvrtc();
-        REQUIRE(work(options_of(is_kept ? folder.path() : "")).ok());  // opens the driver, once for the process
+        REQUIRE(work(options_of(is_kept ? folder.path() : "")).ok());  // opens the driver, which happens once in a
+                                                                       // process
         fake.reset();
         REQUIRE(work(options_of(is_kept ? folder.path() : "")).ok());
         const std::vector<std::string> calls = fake.calls;
         for (size_t i = 0; i < calls.size(); ++i) {
             if (calls[i] == "cuLibraryUnload" && keeps_freed_memory())
-                continue;  // the code stays, which a sanitizer reports as a leak
+                continue;  // the code stays, and a sanitizer would report that as a leak
             CAPTURE(calls[i]);
             CAPTURE(i);
             fake.reset();

@@ -26,7 +26,7 @@ struct State {
 };
 thread_local State state;
 
-/// True if the call that begins must fail. Keeps the name of the first such call.
+/// True if the call that is beginning must fail. Keeps the name of the first such call.
 bool is_hit(const char* name) {
     if (!state.is_armed) return false;
     ++state.calls;
@@ -59,8 +59,8 @@ int64_t FailingCall::calls() { return state.calls; }
 
 using namespace normjit::test;
 
-/// Defines call `name`: __real_name is the system's, __wrap_name what normjit calls. `failed` is the result if it
-/// fails.
+/// Defines call `name`: __real_name is the system's function, __wrap_name is the one that normjit calls. It returns
+/// `failed` if it fails.
 #define WRAP(result, name, parameters, arguments, failed) \
     extern "C" result __real_##name parameters;           \
     extern "C" result __wrap_##name parameters;           \
@@ -77,7 +77,7 @@ WRAP(void*, mmap, (void* at, size_t bytes, int protection, int flags, int file, 
 WRAP(int, mprotect, (void* at, size_t bytes, int protection), (at, bytes, protection), -1)
 WRAP(int, renameat, (int from_at, const char* from, int to_at, const char* to), (from_at, from, to_at, to), -1)
 
-// Nothing here must survive a power failure, and flushing to disk takes milliseconds.
+// Nothing here needs to survive a power failure, and flushing to disk takes milliseconds.
 extern "C" int __wrap_fsync(int file);
 int __wrap_fsync(int) { return fails("fsync") ? -1 : 0; }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Launches through the C interface with guard pages around every operand and the workspace, with odd shapes and
-// strides, on every instruction set of this machine: gradients are right, and nothing else is read or written.
+// strides, on every instruction set of this machine. Gradients must be right, and nothing else may be read or written.
 #include "c_problem.h"
 #include "check.h"
 #include "crash_report.h"
@@ -16,8 +16,8 @@ using namespace normjit::test;
 
 namespace {
 
-/// Returns machines whose code runs here: this one, and those with fewer instructions, with every back end that serves
-/// them.
+/// Returns the machines whose code runs here: this one and those with fewer instructions, each with every back end that
+/// serves it.
 std::vector<Target> targets_here() {
     std::vector<Isa> isas = {machine()->isa};
     if (machine()->isa == Isa::x86_64_avx512) isas.push_back(Isa::x86_64_v3);
@@ -42,7 +42,7 @@ std::vector<Target> targets_here() {
 std::string wrong_with(normjit_engine* engine, const Case& a_case) {
     const CKernel made = c_kernel(engine, a_case);
     if (made.status != NORMJIT_OK) return made.error;
-    const auto plan = compile(a_case.spec, a_case.schedule, a_case.target);  // needed for the size of the workspace
+    const auto plan = compile(a_case.spec, a_case.schedule, a_case.target);  // the size of the workspace depends on it
     const Layout layout = make_layout(a_case);
     const Inputs inputs = inputs_in_layout(a_case, layout);
     const Problem problem(a_case, plan->geometry, layout, inputs);

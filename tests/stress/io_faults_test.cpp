@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes each system call of normjit fail in turn: the gradients are right or the error is clear, cached entries are
-// right, nothing leaks, and the next call works.
+// Makes each system call of normjit fail in turn. Either the gradients are right or the error is clear; cached entries
+// are right, nothing leaks, and the next call works.
 #include "cache/folder.h"
 #include "cache/pack.h"
 #include "failing_calls.h"
@@ -35,7 +35,7 @@ constexpr Fault all_faults[] = {
     {How::once, EIO},    {How::from_on, ENOSPC}, {How::cut, 0},       {How::once, EINTR},     {How::once, EMFILE},
     {How::once, ENOSPC}, {How::once, EACCES},    {How::from_on, EIO}, {How::from_on, EMFILE}, {How::from_on, EACCES}};
 
-/// Returns fewer of them in builds where each takes ten times as long.
+/// Returns fewer faults in builds in which each takes ten times as long.
 std::span<const Fault> faults() {
     const std::span<const Fault> all(all_faults);
     return keeps_freed_memory() && !is_long() ? all.first(3) : all;
@@ -58,8 +58,8 @@ struct Points {
     }
 };
 
-/// Calls work(fault, point) for every point that exists. `work` sets the fault itself and returns whether the point was
-/// reached.
+/// Calls work(fault, point) for every point that exists. `work` sets the fault itself, and returns whether the point
+/// was reached.
 void at_every_point(Points& points, const std::function<bool(const Fault&, int64_t)>& work,
                     std::span<const Fault> kinds = faults()) {
     for (const Fault& fault : kinds) {
@@ -74,7 +74,7 @@ void at_every_point(Points& points, const std::function<bool(const Fault&, int64
 
 enum class Start { nothing_kept, kept, packed, full };
 
-/// A folder for the cache, with its content before the fault.
+/// A folder for the cache, and its content before the fault.
 struct Workplace {
     Workplace(BackendChoice backend, Start start) : options(plain_options(backend)) {
         options.cache.folder = folder / "cache";
@@ -112,7 +112,7 @@ struct Workplace {
     EngineOptions options;
 };
 
-/// Prepares with a fault; false if the fault was not reached.
+/// Prepares with a fault. Returns false if the fault was not reached.
 bool prepare_with(BackendChoice backend, Start start, const Fault& fault, int64_t point, Points& points) {
     const Workplace workplace(backend, start);
     const int64_t before = holdings().descriptors;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A process dies by SIGKILL in each of its system calls, in the middle of writing. The next one finds complete entries,
-// packs and lines, and works.
+// A process dies by SIGKILL in each of its system calls, also in the middle of writing. The next process finds complete
+// entries, packs and lines, and works.
 #include "cache/pack.h"
 #include "failing_calls.h"
 #include "stress.h"
@@ -20,7 +20,7 @@ using namespace normjit::test;
 
 namespace {
 
-/// Does the work in a child that dies in its call number `point`. False if it had fewer calls.
+/// Does the work in a child that dies in its call number `point`. Returns false if it made fewer calls.
 bool dies_in(int64_t point, const std::function<void()>& work) {
     const pid_t child = fork();
     REQUIRE(child >= 0);
@@ -36,7 +36,7 @@ bool dies_in(int64_t point, const std::function<void()>& work) {
     return WIFSIGNALED(status);
 }
 
-/// Dies at every point of the work; returns their number.
+/// Dies at every point of the work. Returns the number of points.
 int64_t die_everywhere(const std::function<void()>& work, const std::function<void()>& check) {
     int64_t point = 0;
     for (; dies_in(point, work); ++point) {
@@ -111,7 +111,7 @@ TEST_CASE("killed while a line is added to records") {
         TuningRecords records;
         const auto warnings = records.add(read_text(path), path);
         REQUIRE(static_cast<int64_t>(records.size()) >= number);
-        REQUIRE(static_cast<int64_t>(warnings.size()) <= 1);  // the one write that was cut in half
+        REQUIRE(static_cast<int64_t>(warnings.size()) <= 1);  // the one write that was cut in half causes a warning
         REQUIRE(("\n" + read_text(path)).find("\n" + line + "\n") != std::string::npos);
     };
     CHECK(die_everywhere(add, check) >= 3);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The costs of many kernels: memory stays flat over any number of specs, and a full folder is as fast as an empty one.
-// A long run (NORMJIT_STRESS_SECONDS=60) uses the numbers that the project promises: 100,000 specs, 50,000 entries.
+// Checks the costs of many kernels: memory stays flat over any number of specs, and a full folder is as fast as an
+// empty one. A long run (NORMJIT_STRESS_SECONDS=60) uses the numbers that the project promises: 100,000 specs, 50,000
+// entries.
 #include "cache/folder.h"
 #include "stress.h"
 #include "temporary_folder.h"
@@ -24,7 +25,7 @@ double seconds_of(const auto& work) {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-/// Writes files as a long-running engine leaves them: the names of other kernels in all of the 256 folders.
+/// Writes files as a long-running engine leaves them, with the names of other kernels in all of the 256 folders.
 void fill(const std::string& folder, int count, const std::string& entry) {
     std::mt19937_64 random(1);
     for (int i = 0; i < count; ++i) {
@@ -45,7 +46,7 @@ double median(std::vector<double> times) {
 
 TEST_CASE("memory stays flat over any number of specs") {
     if (keeps_freed_memory()) return;
-    if (backends_here().front() != BackendChoice::x64) return;  // others take too long
+    if (backends_here().front() != BackendChoice::x64) return;  // the others take too long
     EngineOptions options = plain_options();
     options.most_kernels = 1000;
     const Engine engine = *Engine::create(options);
@@ -60,7 +61,7 @@ TEST_CASE("memory stays flat over any number of specs") {
     const Holdings after = holdings();
     MESSAGE(count, " specs, 1000 kernels at most: ", after.resident_bytes >> 20, " MiB resident, ", seconds, " s");
     CHECK(after.resident_bytes < int64_t{200} << 20);
-    CHECK(after.mappings - before.mappings < 1200);  // the code of a kernel is a mapping
+    CHECK(after.mappings - before.mappings < 1200);  // the code of each kernel is a mapping
     CHECK(after.descriptors == before.descriptors);
 }
 

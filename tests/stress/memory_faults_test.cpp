@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes each operator new of a compile, a prepare and a tuning fail in turn: a status or std::bad_alloc reports it, and
-// the next call works. A launch allocates nothing (runtime.kernel).
+// Makes each operator new of a compile, a prepare and a tuning fail in turn. A status or std::bad_alloc must report it,
+// and the next call must work. A launch allocates nothing (runtime.kernel).
 #include "allocation.h"
 #include "c_objects.h"
 #include "cache/kernel_table.h"
@@ -51,9 +51,9 @@ End with_failing(int64_t point, const std::function<Status()>& work, Later later
     return status.ok() ? End::worked : End::status;
 }
 
-/// Fails every allocation of the work, and some with all later ones. With sanitizers it fails every seventh, with a
-/// limited NORMJIT_TEST_ROUNDS fewer. Afterwards `next` must work. Both get the number of the run. Returns how many
-/// allocations there are.
+/// Fails every allocation of the work, and some together with all later ones. With sanitizers, it fails every seventh;
+/// if NORMJIT_TEST_ROUNDS is limited, fewer. Afterwards `next` must work. Both functions get the number of the run.
+/// Returns how many allocations there are.
 int64_t fail_everywhere(const std::function<Status(int64_t)>& work, const std::function<void(int64_t)>& next) {
     int64_t ends[4] = {}, run = 0;
     const auto end_with = [&](int64_t point, Later later) {
@@ -126,7 +126,7 @@ TEST_CASE("memory runs out while schedules are measured") {
     options.tune = TunePolicy::on_miss;
     options.tune_seconds = 0.001;
     const Engine engine = make_engine(device, options);
-    // The number of candidates that fit the time depends on the machine, and so does the number of points where an
+    // How many candidates fit in the time depends on the machine, and so does the number of points at which an
     // allocation can fail.
     int64_t thrown = 0;
     for (int64_t point = 0; point < 4000; point += 7) {
@@ -144,7 +144,7 @@ TEST_CASE("memory runs out in the C interface, which throws nothing") {
     options.threads = 1;
     const std::string path = folder.path();
     options.cache_folder = path.c_str();
-    // An engine finds the second kernel in its folder. The first is compiled, which LLVM cannot do without memory.
+    // An engine finds the second kernel in its folder. The first one is compiled, which LLVM cannot do without memory.
     normjit_engine* made = nullptr;
     REQUIRE(normjit_engine_create(&options, &made) == NORMJIT_OK);
     const EngineHandle compiling(made);
@@ -200,7 +200,7 @@ TEST_CASE("kernels that could not be remembered take no place of others") {
 }
 
 TEST_CASE("a thread without any memory reports its first error") {
-    if (keeps_freed_memory()) return;  // a sanitizer has memory of its own, and ends the process without it
+    if (keeps_freed_memory()) return;  // a sanitizer has its own memory, and ends the process when that runs out
     const pid_t child = fork();
     REQUIRE(child >= 0);
     if (child == 0) {
@@ -241,8 +241,8 @@ TEST_CASE("a background prepare that lacks memory leaves nothing pending") {
     CHECK(fail_everywhere(work, next) > 5);
 }
 
-// LLVM is built without exceptions: an exception from operator new passes through it without destructors, or ends in
-// abort(). So this runs in a separate process; the promise is that nothing wrong is kept.
+// LLVM is built without exceptions: an exception from operator new passes through it without running destructors, or
+// ends in abort(). This therefore runs in a separate process. The promise is that nothing wrong is kept.
 TEST_CASE("memory that runs out in LLVM may end the process, and spoils nothing for the next") {
     Target target = *machine();
     target.cpu.backend = BackendChoice::llvm;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A random mix of what programs do with normjit, right and wrong, for a given time: at the end, memory, mappings,
+// Does a random mix of what programs do with normjit, right and wrong, for a given time. At the end, memory, mappings,
 // descriptors and threads must be what they were early on.
 #include "c_problem.h"
 #include "check.h"
@@ -19,12 +19,12 @@ using namespace normjit::test;
 
 namespace {
 
-/// A program that runs for days: one engine stays, others come and go.
+/// A program that runs for days. One engine stays, and others come and go.
 class Program {
   public:
     explicit Program(uint64_t start) : random_(start), staying_(create(0)) {}
 
-    /// Does one thing; returns what was wrong, empty if nothing was.
+    /// Does one thing. Returns what was wrong; empty if nothing was.
     std::string step() {
         using Action = std::string (Program::*)();
         constexpr std::pair<const char*, Action> actions[] = {
@@ -134,6 +134,6 @@ TEST_CASE("a long-running program takes no more than at first") {
     CHECK(last.descriptors == first.descriptors);
     CHECK(last.threads <= first.threads + 1);  // the engine's background thread starts with the first job
     if (keeps_freed_memory()) return;
-    CHECK(last.mappings < first.mappings + 60);  // code of at most 20 kernels, and the heap's
+    CHECK(last.mappings < first.mappings + 60);  // the code of at most 20 kernels, and the heap's mappings
     CHECK(last.resident_bytes < first.resident_bytes + (int64_t{24} << 20));
 }

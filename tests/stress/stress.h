@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared by the stress tests: how long they run, what the process holds, and a problem with known gradients.
+// What the stress tests share: how long they run, what the process holds, and a problem with known gradients.
 #pragma once
 
 #include "case.h"
@@ -18,12 +18,12 @@
 
 namespace normjit::test {
 
-/// Returns how long a test without its own end runs: the environment variable NORMJIT_STRESS_SECONDS, or `usual`.
+/// Returns how long a test without an end of its own runs: the environment variable NORMJIT_STRESS_SECONDS, or `usual`.
 double stress_seconds(double usual = 2);
-/// True if that is a minute or more. Tests then use the numbers that the project promises.
+/// True if that is at least a minute. Tests then use the numbers that the project promises.
 bool is_long();
 
-/// True for stress_seconds() after its construction.
+/// True for stress_seconds() after it was constructed.
 class Lasting {
   public:
     explicit Lasting(double usual = 2) : end_(Clock::now() + std::chrono::duration<double>(stress_seconds(usual))) {}
@@ -34,7 +34,7 @@ class Lasting {
     const std::chrono::time_point<Clock, std::chrono::duration<double>> end_;
 };
 
-/// What this process holds at the moment.
+/// What this process holds at present.
 struct Holdings {
     int64_t resident_bytes = 0;
     int64_t mappings = 0;
@@ -43,10 +43,10 @@ struct Holdings {
 };
 Holdings holdings();
 
-/// Returns this machine's code generators, the usual one first.
+/// Returns this machine's code generators. The usual one comes first.
 std::vector<BackendChoice> backends_here();
 
-/// Returns options for an engine of one thread with that back end, without the user's folder, packs and records.
+/// Returns options for an engine with one thread and that back end, without the user's folder, packs and records.
 EngineOptions plain_options(BackendChoice backend = BackendChoice::automatic);
 
 /// Returns a small layernorm with all outputs; equal numbers give equal specs.
@@ -57,12 +57,12 @@ std::string wrong_gradients(const Kernel& kernel);
 /// Checks that every entry of a cache folder is complete and right; returns their number.
 int64_t check_entries(const std::string& folder);
 
-/// Collects an engine's log lines of this level or above.
+/// Collects the lines that an engine logs at this level or above.
 class Heard {
   public:
     explicit Heard(LogLevel least = LogLevel::warning) : least_(least) {}
     Log log();
-    /// Returns them joined, each with a line break.
+    /// Returns these lines joined, each with a line break.
     std::string text() const;
 
   private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Threads that prepare, launch, tune, and make and destroy engines at once, while the process forks: every launch has
-// the bits of a single launch, and every child works.
+// Threads prepare, launch, tune, and make and destroy engines at the same time, while the process forks. Every launch
+// must have the bits of a single launch, and every child must work.
 #include "check.h"
 #include "stress.h"
 #include "temporary_folder.h"
@@ -28,7 +28,7 @@ std::string wrong_of(const Expected<Kernel>& kernel) {
     return kernel.ok() ? wrong_gradients(*kernel) : kernel.status().message();
 }
 
-/// Engines that the threads share, which come and go.
+/// Engines that the threads share and that come and go.
 class Engines {
   public:
     explicit Engines(std::vector<EngineOptions> kinds) : kinds_(std::move(kinds)) {
@@ -102,7 +102,7 @@ void work(Engines& engines, uint64_t start, const std::atomic<bool>& goes_on, Co
     }
 }
 
-/// A child makes an engine and uses it. True if it ended well within a minute.
+/// A child makes an engine and uses it. Returns true if it ended well within a minute.
 bool child_works() {
     const pid_t child = fork();
     if (child == 0) {
@@ -170,7 +170,7 @@ void fork_while_others_prepare(BackendChoice backend) {
     for (int i = 0; i < 40; ++i) {
         const pid_t child = fork();
         if (child == 0) {
-            alarm(60);  // instead of hanging for ever
+            alarm(60);  // ends the process if it hangs
             const bool is_right =
                 wrong_gradients(kernel).empty() && wrong_of(engine.prepare(small_spec(5000 + i))).empty();
             _exit(is_right ? 0 : 1);

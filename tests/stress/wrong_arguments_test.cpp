@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls of the C interface that are wrong in one or more ways: each is refused with a message and writes nothing.
+// Makes calls of the C interface that are wrong in one or more ways. Each is refused with a message and writes nothing.
 // Harmless changes leave the results the same.
 #include "c_problem.h"
 #include "check.h"
@@ -38,7 +38,7 @@ int64_t odd_number(Random& random) {
                         static_cast<int64_t>(random.bits())});
 }
 
-/// Each makes a call wrong, whatever the others do.
+/// Each mutation makes a call wrong, whatever the others do.
 using Mutation = void (*)(Random&, Call&);
 constexpr Mutation wrongs[] = {
     [](Random& random, Call& c) { c.arguments.size = static_cast<size_t>(random.between(0, 15)); },
@@ -85,7 +85,7 @@ constexpr Mutation wrongs[] = {
     },
 };
 
-/// Each leaves the results the same.
+/// Each of these leaves the results the same.
 constexpr Mutation harmless[] = {
     [](Random& random, Call& c) { c.arguments.dlpack_tensors = static_cast<uint32_t>(random.between(1, UINT32_MAX)); },
     [](Random& random, Call& c) { c.arguments.stream = reinterpret_cast<void*>(random.bits()); },

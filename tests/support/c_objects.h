@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Objects of normjit.h that are destroyed with their scope, and a small problem.
+// Objects of normjit.h that are destroyed at the end of their scope, and a small problem.
 #pragma once
 
 #include "normjit/normjit.h"
@@ -56,7 +56,7 @@ inline KernelHandle prepared(const EngineHandle& engine, const char* text) {
     return KernelHandle(kernel);
 }
 
-/// A launch on ones: rmsnorm with rstd = 1, whose dgamma is the number of rows.
+/// A launch on ones: rmsnorm with rstd = 1, for which dgamma is the number of rows.
 struct Ones {
     explicit Ones(int64_t rows, int64_t cols)
         : matrix(static_cast<size_t>(rows * cols), 1.0f),

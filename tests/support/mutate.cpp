@@ -50,7 +50,7 @@ bool is_printable_line(std::string_view text) {
         const auto first = static_cast<unsigned char>(text[i++]);
         if (first < ' ' || first == 0x7f) return false;
         if (first < 0x80) continue;
-        // A character of two or three bytes, from U+00A1 on, outside General Punctuation's blanks and directions.
+        // A character of two or three bytes, from U+00A1 on, except General Punctuation's blanks and directions.
         if (first < 0xc2 || first > 0xef) return false;
         unsigned code = first & (first < 0xe0 ? 0x1fu : 0x0fu);
         for (int more = first < 0xe0 ? 1 : 2; more > 0; --more, ++i) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Damages text, for tests which show that a parser answers any input with a value or an error.
+// Damages text, for tests that a parser answers any input with a value or an error.
 #pragma once
 
 #include "random_spec.h"
@@ -9,11 +9,11 @@
 
 namespace normjit::test {
 
-/// Returns `text` with one to four small damages: bytes replaced, inserted or removed, parts repeated or swapped, the
-/// end cut off.
+/// Returns `text` with one to four small damages: bytes are replaced, inserted or removed, parts are repeated or
+/// swapped, or the end is cut off.
 std::string mutate(Random& random, std::string text);
 
-/// True if a terminal shows all of `text`, on one line.
+/// True if a terminal shows all of `text`, on a single line.
 bool is_printable_line(std::string_view text);
 
 }  // namespace normjit::test

@@ -6,7 +6,7 @@
 
 namespace normjit::test {
 
-/// Returns the memory that this process has in RAM.
+/// Returns how much memory this process has in RAM.
 int64_t resident_bytes();
 
 /// True with sanitizers, which keep freed memory for a while and make their own mappings.

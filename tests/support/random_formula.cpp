@@ -41,7 +41,7 @@ class FormulaText {
         body_ += fmt::format("y = {}{}", scaled, has_scale && random_.chance(70) ? " * gamma" : "");
         std::string outputs = fmt::format("y[{},N]", rows);
         if (has_groups) {
-            // The largest of a value, or of y before it is scaled, which both passes over a group need.
+            // The largest of a value, or of y before it is scaled. Both passes over a group need it.
             const int64_t columns = int64_t{16} << random_.between(0, 4);
             const std::string of = random_.chance(50) ? last : any(matrices_);
             body_ +=
@@ -122,7 +122,7 @@ class FormulaText {
         }
     }
 
-    /// Returns a value of functions that are written with others.
+    /// Returns a value made with functions that are written in terms of others.
     std::string derived(const std::string& a, const std::string& b) {
         switch (random_.between(0, 6)) {
             case 0:
@@ -151,7 +151,7 @@ class FormulaText {
     int count_ = 0;
 };
 
-/// Returns the columns that the rows of a formula are divided into groups of, as its outputs say; 1 without groups.
+/// Returns the number of columns in a group, as the outputs of the formula say; 1 if there are no groups.
 int64_t group_of(const std::string& formula) {
     const size_t output = formula.find("M,N/");
     return output == formula.npos ? 1 : std::stoll(formula.substr(output + 4));
@@ -185,7 +185,7 @@ Expected<Spec> random_formula_spec(Random& random, const SpecLimits& limits) {
                   multiple = (has_partners ? 2 : 1) * (whole.find("neighbour") != std::string::npos ? 2 : 1),
                   cols = (multiple * drawn.cols + group - 1) / group * group;
     text += fmt::format(" pass={} cols={}", random.chance(40) || group > 1 ? "forward" : "backward", cols);
-    // A run lies in one half, or is the whole row.
+    // A run lies in one half of the row, or is the whole row.
     if (whole.find("/R]") != std::string::npos)
         text += fmt::format(" R={}", random.chance(20) ? cols : random_divisor(random, cols / multiple));
     if (drawn.rows) text += fmt::format(" rows={}", *drawn.rows);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random norms as formulas, and specs of them.
+// Draws random norms as formulas, and specs for them.
 #pragma once
 
 #include "random_spec.h"
@@ -8,10 +8,10 @@
 
 namespace normjit::test {
 
-/// Draws a formula of some named values: sums, products, row means and roots of matrices, rows and columns.
+/// Draws a formula with some named values: sums, products, row means and roots of matrices, rows and columns.
 std::string random_formula(Random& random);
 
-/// Draws a spec of a random formula or of one in the library. If its gradient cannot be derived, the error says so.
+/// Draws a spec for a random formula or one from the library. If its gradient cannot be derived, the error says so.
 Expected<Spec> random_formula_spec(Random& random, const SpecLimits& limits = {});
 
 }  // namespace normjit::test

@@ -20,7 +20,7 @@ int64_t random_cols(Random& random, int64_t most) {
     return std::clamp<int64_t>(cols, 1, most);
 }
 
-/// Draws a type for each tensor that a layer of this kind may have; canonical() drops those that the outputs do not
+/// Draws a type for each tensor that a layer of this kind may have. canonical() drops the types that the outputs do not
 /// need.
 void draw_dtypes(Random& random, const SpecLimits& limits, Spec& spec) {
     const bool wide = random.chance(limits.f64_percent);
@@ -72,7 +72,7 @@ void draw_statistics(Random& random, Spec& spec) {
     if (!is_needed && random.chance(60)) spec.tensors[Tensor::rstd].reset();
 }
 
-/// canonical() drops what the spec does not use.
+/// Draws slices. canonical() drops what the spec does not use.
 void draw_slices(Random& random, Spec& spec) {
     spec.slices.reset();
     if (random.chance(50)) spec.slices = random.chance(80) ? random.between(1, 9) : random.between(1, 70);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random problems for property tests. One seed gives the same draws on every machine and standard library.
+// Draws random problems for property tests. One seed gives the same draws on every machine and with every standard
+// library.
 #pragma once
 
 #include "normjit/schedule.h"
@@ -18,14 +19,14 @@ namespace normjit::test {
 uint64_t seed();
 
 /// Returns how many draws a property test makes: `usual`, or what the environment variable NORMJIT_TEST_ROUNDS says if
-/// that is less, a number or a share ("25%"). Slow builds (sanitizers) run the same tests with fewer draws.
+/// that is less. It is a number or a share ("25%"). Slow builds (sanitizers) run the same tests with fewer draws.
 int64_t rounds(int64_t usual);
 
-/// A generator without the standard distributions, whose draws differ between libraries.
+/// A generator that does not use the standard distributions, because their draws differ between libraries.
 class Random {
   public:
     explicit Random(uint64_t start) : engine_(start) {}
-    /// Takes draws from the bytes, eight for each and zeros after their end, so that a fuzzer controls them. It refers
+    /// Takes draws from the bytes, eight bytes for each and zeros after the end, so that a fuzzer controls them. Refers
     /// to the bytes.
     explicit Random(std::span<const uint8_t> bytes) : engine_(0), bytes_(bytes), draws_bytes_(true) {}
 
@@ -56,7 +57,7 @@ class Random {
 struct SpecLimits {
     int64_t max_cols = 5000;
     int64_t max_rows = 300;
-    int dynamic_percent = 50;  ///< how often rows is left open; random_rows() then draws M
+    int dynamic_percent = 50;  ///< how often `rows` is left open; random_rows() then draws M
     int f64_percent = 10;
     int forward_percent = 30;
     int slices_percent = 20;
@@ -65,14 +66,14 @@ struct SpecLimits {
 /// Draws any valid spec: norm, pass, sizes, types, outputs, source, statistics, eps, gamma_offset, residuals, rowscale.
 Spec random_spec(Random& random, const SpecLimits& limits = {});
 
-/// Draws the rows of a launch: the spec's, or some in [0, limits.max_rows] in all slices, 0 and 1 more often than
-/// others.
+/// Draws the rows of a launch: those of the spec, or some in [0, limits.max_rows] over all slices, where 0 and 1 are
+/// more frequent than other numbers.
 Batch random_batch(Random& random, const Spec& spec, const SpecLimits& limits = {});
 
 /// Draws any CPU schedule within the ranges that schedule.h states.
 Schedule random_schedule(Random& random);
 
-/// Draws a CUDA schedule within the ranges that schedule.h states; it is seldom legal for a given spec.
+/// Draws a CUDA schedule within the ranges that schedule.h states. It is seldom legal for a given spec.
 Schedule random_cuda_schedule(Random& random);
 
 /// Draws any machine of either kind.

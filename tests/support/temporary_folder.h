@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A test's own folder, which is removed with it, and files as texts.
+// A test's own folder, which is removed with the test, and files as texts.
 #pragma once
 
 #include <algorithm>
@@ -56,7 +56,7 @@ inline void write_text(const std::string& path, std::string_view text) {
     REQUIRE_MESSAGE(file.flush(), path);
 }
 
-/// Changes a byte in place, and restores it at the end.
+/// Changes a byte in place, and restores it when destroyed.
 class FlippedByte {
   public:
     FlippedByte(const std::string& path, size_t at, int flip)

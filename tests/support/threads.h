@@ -7,7 +7,7 @@
 
 namespace normjit::test {
 
-/// Calls work(i) on `count` threads that start together, and waits for all.
+/// Calls work(i) on `count` threads that start together, and waits for all of them.
 template <class Work>
 void at_once(int count, const Work& work) {
     std::barrier start(count);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls the library for tvm-ffi as tvm-ffi does, with imitations of tvm-ffi, of a driver of two GPUs and of NVRTC: the
-// stream, the workspace and the device of a launch. runtime/python/tests/tvm_ffi_test.py has the real tvm-ffi, on a CPU.
+// Calls the library for tvm-ffi as tvm-ffi does, with imitations of tvm-ffi, of a driver of two GPUs and of NVRTC. It
+// tests the stream, the workspace and the device of a launch. runtime/python/tests/tvm_ffi_test.py has the real
+// tvm-ffi, on a CPU.
 #include "fake_cuda.h"
 #include "fake_gpu.h"
 #include "tvm_ffi.h"
@@ -20,11 +21,11 @@ Call __tvm_ffi_prepare, __tvm_ffi_workspace_bytes;
 
 namespace {
 
-/// Set before anything asks for them.
+/// Runs before anything asks for these libraries.
 [[maybe_unused]] const bool hooked =
     setenv("NORMJIT_NVRTC_PATH", NORMJIT_FAKE_NVRTC, 1) == 0 && setenv("NORMJIT_CACHE_DIR", "off", 1) == 0;
 
-/// What tvm-ffi keeps for a thread.
+/// What tvm-ffi keeps for each thread.
 struct Ffi {
     std::string kind, message;
     Call* call = nullptr;
@@ -100,7 +101,7 @@ Any text(const char* of) {
 Any on(Device device) { return {Kind::device, 0, {.device = device}}; }
 Any tensor(Tensor& of) { return {Kind::tensor_pointer, 0, {.pointer = &of}}; }
 
-/// The function of a kernel, and tensors of 64 rows on a GPU for it.
+/// The function of a kernel, and tensors of 64 rows for it on a GPU.
 struct Problem {
     int64_t matrix_shape[2] = {64, 1024}, column_shape[1] = {1024};
     std::vector<Tensor> tensors;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// normjit_training [cpu|cuda:0]: an engine that trains a small network, with norms' gradients from normjit. Exit code
-// 0: the gradients agree with finite differences, the loss falls, and the weights have the same bits for any number of
-// threads; 1: they do not; 3: no such device here.
+// normjit_training [cpu|cuda:0]: an engine that trains a small network, whose norms get their gradients from normjit.
+// Exit codes: 0 if the gradients agree with finite differences, the loss falls, and the weights have the same bits for
+// any number of threads; 1 if not; 3 if there is no such device here.
 #include "network.h"
 #include "support/try.h"
 
@@ -26,7 +26,7 @@ constexpr int rounds = 10;
 
 std::vector<float> random_numbers(std::mt19937& random, int64_t count, double deviation) {
     std::vector<float> numbers(static_cast<size_t>(count));
-    // std::normal_distribution gives different numbers in each library.
+    // std::normal_distribution gives different numbers in each standard library.
     for (float& number : numbers) {
         double sum = -6;
         for (int i = 0; i < 12; ++i) sum += static_cast<double>(random()) / 4294967296.0;
@@ -74,7 +74,8 @@ Weights<float> first_weights() {
         const auto inputs = static_cast<double>(each == w0 ? sizes.inputs : sizes.hidden);
         weights[each] = random_numbers(random, sizes.of(each), 1 / std::sqrt(inputs));
     }
-    // Draws weights that all have an effect, unlike those at the start of training, so that every gradient is checked.
+    // Draws weights that all have an effect, unlike those at the start of training, so that the check covers every
+    // gradient.
     for (const Weight each : {w_scale, w_shift, rmsnorm_gamma}) {
         weights[each] = random_numbers(random, sizes.of(each), 0.3 / std::sqrt(sizes.conditions));
     }
@@ -107,8 +108,8 @@ double slope(const Weights<float>& weights, size_t which, const std::vector<floa
     return (loss_at(step) - loss_at(-step)) / (2 * step);
 }
 
-/// Returns the largest distance of a gradient from finite differences: along the gradient, along a random direction and
-/// along one coordinate, each relative to the gradient's length in that direction.
+/// Returns the largest distance of a gradient from finite differences along three directions: the gradient itself, a
+/// random direction and one coordinate. Each is relative to the gradient's length in that direction.
 double gradient_error(const Weights<float>& weights, const Weights<float>& gradients, size_t which, const Data& batch,
                       Pool& pool) {
     const std::vector<float>& gradient = gradients[which];
@@ -130,7 +131,7 @@ double gradient_error(const Weights<float>& weights, const Weights<float>& gradi
 }
 
 struct Run {
-    double first_loss = 0, last_loss = 0;  ///< means over the batches of the first and the last round
+    double first_loss = 0, last_loss = 0;  ///< the mean over the batches of the first and of the last round
     Weights<float> weights;
 };
 
@@ -156,7 +157,7 @@ Expected<Run> train(Network& network, const DataSet& data) {
     return run;
 }
 
-/// The limits for the gradients' errors, and for the ratio of the final loss to the first.
+/// Limits for the errors of the gradients, and for the ratio of the final loss to the first.
 struct Limits {
     DType type;
     double gradient_error, loss_ratio;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A block of a diffusion transformer without its attention, trained on samples of some tokens each:
+// A block of a diffusion transformer without its attention. It is trained on samples, each of which has some tokens:
 //
 //     h = u w0     n = layernorm(h) (1 + c w_scale) + c w_shift     r = h + tanh(n) w1
 //     z = rmsnorm of each head of r     y = z w2     loss = mean((y - t)^2)
 //
-// c is a sample's condition, which gives its tokens' norms their scale and shift; a head is some columns of r, with its
-// own gamma. h and r, and their gradients, are kept as f32 or as bf16; weights and arithmetic are f32.
+// c is the condition of a sample, which gives the norms of its tokens their scale and shift. A head is some columns of
+// r, with its own gamma. h and r, and their gradients, are kept as f32 or as bf16; weights and arithmetic are f32.
 #pragma once
 
 #include "norms.h"
@@ -35,7 +35,7 @@ struct Data {
     std::span<const float> u, c, t;
 };
 
-/// Values as the network keeps them between its operations.
+/// Values in the form in which the network keeps them between its operations.
 struct Kept {
     normjit::DType type = normjit::DType::f32;
     std::vector<float> values;
@@ -43,7 +43,7 @@ struct Kept {
 
     void resize(int64_t count);
     void* data() { return type == normjit::DType::bf16 ? static_cast<void*>(stored.data()) : values.data(); }
-    /// Rounds `values` to the kept type, or reads what a kernel has written in it.
+    /// Rounds `values` to the type that is kept, or reads what a kernel has written in that type.
     void store();
     void load();
 };
@@ -63,7 +63,7 @@ class Network {
     std::vector<float> scale_, shift_, dscale_, dshift_, mean_, rstd_, rms_, n_, a_, z_, y_, da_;
 };
 
-/// Returns the loss in double precision, without rounding: gradients are checked against it.
+/// Returns the loss in double precision, without rounding. Gradients are compared with it.
 double exact_loss(const Sizes& sizes, const Weights<double>& weights, const Data& data, Pool& pool);
 
 }  // namespace training

@@ -32,14 +32,14 @@ Struct sized() {
     return made;
 }
 
-/// Workspace for all norms in turn, allocated once for the largest. In C++ it is passed to a launch; in C the allocator
-/// hooks provide it.
+/// Workspace that all norms use in turn, allocated once for the largest. In C++ it is passed to a launch; in C the
+/// allocator hooks provide it.
 struct Workspace {
     void* data = nullptr;
     int64_t bytes = 0;
 };
 
-/// The LayerNorm, in C++: a slice is a sample.
+/// The LayerNorm, through C++. A slice is a sample.
 class CppNorm {
   public:
     Status prepare(const Engine& engine, const Spec& spec) {
@@ -70,7 +70,7 @@ class CppNorm {
     std::optional<Kernel> kernel_;
 };
 
-/// The RMSNorm, in C: a slice is a head, whose rows have the stride of the matrix of all heads.
+/// The RMSNorm, through C. A slice is a head, whose rows have the stride of the matrix of all heads.
 class CNorm {
   public:
     CNorm() = default;
@@ -125,10 +125,10 @@ class CNorm {
     normjit_spec spec_{};
 };
 
-/// Both norms, on tensors of their device.
+/// Both norms, with tensors on their device.
 class Pair {
   public:
-    /// Prepares the kernels; then workspace_for() says what must be provided.
+    /// Prepares the kernels. After that, workspace_for() says how much must be provided.
     Status prepare(const std::string& device, const Norms::Shape& shape, Pool& pool) {
         EngineOptions options;
         options.device = device;
@@ -194,7 +194,7 @@ class CpuNorms final : public Norms {
 };
 
 /// The network stays on the host: tensors are copied to the GPU and back. Launches with the most samples are captured
-/// in a graph once, before the first step, and replayed; those of a smaller last batch go directly to the stream.
+/// in a graph once, before the first step, and then replayed; those of a smaller last batch go directly to the stream.
 class GpuNorms final : public Norms {
   public:
     Status prepare(const std::string& device, const Shape& shape, Pool& pool) {

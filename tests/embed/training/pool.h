@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine's threads, which its own loops and normjit's launches share.
+// The engine's threads, which its own loops share with normjit's launches.
 #pragma once
 
 #include "normjit/parallel_for.h"
@@ -39,7 +39,7 @@ class Pool {
         run(count, [](void* context, int64_t i) { (*static_cast<const Work*>(context))(i); }, const_cast<Work*>(&work));
     }
 
-    /// Returns the parallel_for that normjit uses, in C++; in C, its two fields.
+    /// Returns the parallel_for that normjit uses in C++. In C, its two fields are passed.
     normjit::ParallelFor lend() {
         return {[](void* self, int64_t count, void (*task)(void*, int64_t), void* context) {
                     static_cast<Pool*>(self)->run(count, task, context);

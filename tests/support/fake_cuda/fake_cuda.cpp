@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions of driver_functions.def, as cuda.h declares them, under their newest version's names. This file has
-// those of devices, contexts, code and launches.
+// The functions of driver_functions.def, as cuda.h declares them, under the names of their newest versions. This file
+// has the functions for devices, contexts, code and launches.
 #include "fake_state.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ struct KernelObject {
 };
 struct LibraryObject {
     std::vector<std::unique_ptr<KernelObject>> kernels;
-    bool is_cubin = false;  ///< it has every kernel that is requested
+    bool is_cubin = false;  ///< it has every kernel that anybody requests
 };
 
 }  // namespace normjit::cuda
@@ -47,13 +47,13 @@ namespace {
 
 constexpr Result error_invalid_value = 1, error_invalid_context = 201, error_not_found = 500;
 
-/// Handles of devices differ from their ordinals, because CUDA does not promise that they are equal.
+/// Handles of devices are different from their ordinals, because CUDA does not promise that they are equal.
 constexpr int first_handle = 40;
 
 ContextObject primaries[4] = {{first_handle}, {first_handle + 1}, {first_handle + 2}, {first_handle + 3}};
 thread_local std::vector<Context> current;
 
-/// "devices=0 version=11000 fail=cuInit:100" for programs that a test only starts.
+/// Reads "devices=0 version=11000 fail=cuInit:100", for programs that a test only starts.
 const bool configured = [] {
     fake.reset();
     const char* text = std::getenv("FAKE_CUDA");
@@ -156,7 +156,7 @@ EXPORT Result cuDriverGetVersion(int* version) {
     *version = fake.version;
     return error_none;
 }
-// Called while an error is reported, so not counted as calls.
+// Called while an error is reported, so it does not count as a call.
 EXPORT Result cuGetErrorName(Result error, const char** text) {
     *text = error == 719 ? "CUDA_ERROR_LAUNCH_FAILED" : nullptr;
     return error_none;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared by the fake's functions: the driver of the process, and the check that each function begins with.
+// What the fake's functions share: the driver of the process, and the check with which each function begins.
 #pragma once
 
 #include "fake_cuda.h"
@@ -12,10 +12,10 @@ namespace normjit::test {
 extern FakeCuda fake;
 extern std::mutex fake_mutex;  ///< protects the record of calls, launches and code
 
-/// Records the call; returns its error, if a test set one.
+/// Records the call. Returns its error, if a test has set one.
 cuda::Result enter(const char* function);
 
-/// Does the same for calls that a capture in the global mode forbids all threads except those in the relaxed mode.
+/// Does the same for calls that a capture in the global mode forbids to all threads that are not in the relaxed mode.
 cuda::Result enter_outside_captures(const char* function);
 
 }  // namespace normjit::test

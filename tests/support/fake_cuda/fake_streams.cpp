@@ -125,7 +125,7 @@ EXPORT Result cuEventElapsedTime(float* milliseconds, Event, Event) {
     return error_none;
 }
 
-// Memory of the GPU is host memory.
+// The GPU's memory is host memory.
 EXPORT Result cuMemGetInfo_v2(size_t* free_bytes, size_t* total_bytes) {
     ENTER(cuMemGetInfo);
     *free_bytes = *total_bytes = size_t{1} << 30;

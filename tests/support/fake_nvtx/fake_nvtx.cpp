@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Has the layout of nvtx3/nvtxDetail/nvtxTypes.h, and does not use runtime/system/nvtx.h, which it checks.
+// Uses the layout of nvtx3/nvtxDetail/nvtxTypes.h, and not runtime/system/nvtx.h, because it checks that header.
 #include "fake_nvtx.h"
 
 #include <cstddef>

@@ -8,7 +8,7 @@
 namespace normjit::test {
 
 struct FakeNvtx {
-    bool refuses = false;             ///< fails to start
+    bool refuses = false;             ///< the tool fails to start
     std::vector<std::string> events;  ///< lines "domain D", "push D: text", "pop D", each preceded by the depth of its
                                       ///< thread
     unsigned version = 0;             ///< the version of the program's protocol
@@ -16,5 +16,5 @@ struct FakeNvtx {
 
 }  // namespace normjit::test
 
-/// Returns the record of this library, which all threads share: read it while nobody calls the tool.
+/// Returns the record of this library, which all threads share. Read it while nobody calls the tool.
 extern "C" normjit::test::FakeNvtx* normjit_fake_nvtx();

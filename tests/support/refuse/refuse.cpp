@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Imitates a system that allows less, for programs that are started with this library in LD_PRELOAD:
 //   REFUSE_CODE=1     no memory may be made executable, as under SELinux without execmem or MemoryDenyWriteExecute
-//   REFUSE_THREADS=N  no thread is started after N, as in a control group that runs out of pids
+//   REFUSE_THREADS=N  no thread can be started after the first N, as in a control group that runs out of pids
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
