@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LayerNorm, RMSNorm and their gradients, by kernels that are compiled for each shape.
+"""LayerNorm, RMSNorm and their gradients, from kernels that are compiled for each shape.
 
 layer_norm, rms_norm                     on arrays of NumPy, CuPy, PyTorch, anything with DLPack
 layer_norm_backward, rms_norm_backward   their gradients
@@ -17,9 +17,9 @@ from normjit.program import compile, info, tune
 
 __all__ = ["Error", "Formula", "Gradients", "InvalidArgument", "Layer", "Unavailable", "__version__", "compile",
            "formula", "info", "layer_norm", "layer_norm_backward", "rms_norm", "rms_norm_backward", "tune"]
-_SUBMODULES = ("jax", "torch", "tvm_ffi")  # each is named after the package that it is for
+_SUBMODULES = ("jax", "torch", "tvm_ffi")  # each is named after the package that it serves
 
-TYPE_CHECKING = False  # as in typing, whose import takes milliseconds
+TYPE_CHECKING = False  # like typing.TYPE_CHECKING, but importing typing takes milliseconds
 if TYPE_CHECKING:
     from normjit import jax as jax, torch as torch, tvm_ffi as tvm_ffi
 else:

@@ -1,25 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls that torch.compile leaves out of its graphs."""
+"""Keeps calls out of the graphs of torch.compile."""
 from __future__ import annotations
 
 import sys
 
-TYPE_CHECKING = False  # as in typing, whose import takes milliseconds
+TYPE_CHECKING = False  # like typing.TYPE_CHECKING, but importing typing takes milliseconds
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-_callers: dict[str, Callable[..., Any]] = {}  # by the reason that torch gives: functions that call another one
+_callers: dict[str, Callable[..., Any]] = {}  # functions that call another one, by the reason that torch is to show
 
 
 def is_traced() -> bool:
-    """True where torch.compile traces the code, and False where torch.export runs it with tensors without data."""
+    """True while torch.compile traces the code, and False while torch.export runs it with tensors that have no data."""
     return "torch._dynamo" in sys.modules and sys.modules["torch"].compiler.is_dynamo_compiling()
 
 
 def outside(reason: str, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-    """Calls a function from code that torch.compile traces. The graph ends before the call, which runs as it is; if it
-    may not end, torch raises an error with the reason."""
+    """Calls a function from code that torch.compile traces. The graph ends before the call, which runs unchanged. If
+    the graph may not end there, torch raises an error with the reason."""
     _make(reason)
     return _callers[reason](function, *arguments, **named)
 

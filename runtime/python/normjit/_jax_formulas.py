@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Formulas in JAX: calls from XLA into libnormjit_jax.so, forward and backward. normjit.jax.formula() describes them."""
+"""Formulas in JAX: calls from XLA into libnormjit_jax.so, forward and backward. normjit.jax.formula() describes
+them."""
 from __future__ import annotations
 
 import collections
@@ -22,21 +23,22 @@ DTYPES = {**calls.DTYPES, "float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2", "float
 
 Arrays = tuple[Any, ...]
 Shape = tuple[int, ...]
-_Result = tuple[Any, Shape, Any]  # a tensor of formulas.py, the shape and the type
+_Result = tuple[Any, Shape, Any]  # a tensor of formulas.py, its shape and its type
 
-# What formulas.py asks of an operand.
+# What formulas.py requires of an operand.
 _Operand = collections.namedtuple("_Operand", ("name", "shape", "device"))
 
 
 @dataclasses.dataclass(frozen=True)
 class _Problem:
-    """A call of a formula: the names of its arrays in the order in which they are passed, and all that is not traced."""
+    """A call of a formula: the names of its arrays in the order in which they are passed, and everything that is not
+    traced."""
 
     text: str
     names: tuple[str, ...]
     numbers: tuple[tuple[str, float], ...]
     outputs: tuple[str, ...]
-    dtypes: tuple[tuple[str, str], ...]  # of outputs that have another type than usual
+    dtypes: tuple[tuple[str, str], ...]  # of outputs whose type is not the usual one
 
     @property
     def norm(self) -> formulas.Formula:
@@ -50,7 +52,8 @@ class _Problem:
 
 
 class Formula:
-    """A formula as a function of JAX arrays. Those of one text are equal, so that jit compiles for one of them only."""
+    """A formula as a function of JAX arrays. Formulas with the same text are equal, so that jit compiles only for one
+    of them."""
 
     def __init__(self, text: str) -> None:
         self.norm = formulas.formula(text)
@@ -133,7 +136,7 @@ def _output(problem: _Problem, name: str, like: Any) -> _Result:
 
 
 def _kept(problem: _Problem, *arrays: Any) -> Any:
-    """Returns the outputs, and what the backward pass needs: the inputs, and None for those that need no gradient."""
+    """Returns the outputs, and what the backward pass needs: the inputs, or None for inputs that need no gradient."""
     norm = problem.norm
     norm.check_gradient()
     for name, array in zip(problem.names, arrays):
@@ -173,7 +176,7 @@ _compiled = jax.jit(_differentiable, static_argnums=0)
 
 
 def _computed(problem: _Problem, which: str, given: dict[str, Any], readable: dict[str, Any], results: dict[str, _Result]) -> Arrays:
-    """Computes results {name: (tensor, shape, type)} from arrays by name."""
+    """Computes results, given as {name: (tensor, shape, type)}, from arrays by name."""
     if not results:
         return ()
     first = given[problem.first]
@@ -196,7 +199,7 @@ def _computed(problem: _Problem, which: str, given: dict[str, Any], readable: di
 
 
 def _launched(problem: _Problem, which: str, given: dict[str, Any], readable: dict[str, Any], results: dict[str, _Result]) -> Arrays:
-    """Computes results as _computed(), in the shapes that kernels have."""
+    """Does the same as _computed(), in the shapes that kernels take."""
     like = given[problem.first]
     if not isinstance(like.shape[-1], int):
         raise InvalidArgument(f"{problem.first}: its shape is {like.shape}; the last dimension must be a number, for which a kernel is made")
@@ -229,14 +232,14 @@ class _Call:
     spec: str
     tensors: str
     slices: int
-    with_rows: tuple[bool, ...]  # of the operands
+    with_rows: tuple[bool, ...]  # for each operand
     results_with_rows: tuple[bool, ...]
-    results: tuple[tuple[Shape, Any], ...]  # and their types
+    results: tuple[tuple[Shape, Any], ...]  # shapes and types
 
 
 def _called(call: _Call, *operands: Any) -> Arrays:
-    """Calls the kernel. Under vmap all elements are further rows of one call if they share what has no rows; else there
-    is one call after the other."""
+    """Calls the kernel. Under vmap, the elements become further rows of a single call if they share everything that has
+    no rows; otherwise there is one call after the other."""
     run = jax.custom_batching.custom_vmap(functools.partial(
         calls.call_handler, "formula", call.results, slices=call.slices, spec=call.spec, tensors=call.tensors))
 

@@ -9,12 +9,12 @@ import math
 import os
 import sys
 
-TYPE_CHECKING = False  # as in typing, whose import takes milliseconds
+TYPE_CHECKING = False  # like typing.TYPE_CHECKING, but importing typing takes milliseconds
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-# The libraries are beside the sources, or in another folder of the package, as after `pip install -e`.
+# The libraries are next to the sources, or in another folder of the package, as after `pip install -e`.
 _folders = [os.path.dirname(os.path.abspath(__file__)), *sys.modules["normjit"].__path__]
 FOLDER = next((each for each in _folders if os.path.exists(os.path.join(each, "libnormjit.so"))), _folders[0])
 DTYPES = ("f32", "bf16", "f16", "f64", "e4m3", "e5m2", "e8m0")
@@ -39,7 +39,7 @@ class Unavailable(Error):
 
 
 class Capturing(Error):
-    """A graph is being captured, which forbids to make a kernel."""
+    """A graph is being captured, during which no kernel can be made."""
 
 
 ERRORS = {1: InvalidArgument, 2: Unavailable, 5: Capturing}
@@ -74,7 +74,7 @@ class Spec(_Sized):
 
 
 class _Hook(ctypes.Structure):
-    """A function of the caller and its first argument, for a parallel_for or a log. Python provides neither."""
+    """A function of the caller and its first argument, for a parallel_for or a log. Python itself provides neither."""
 
     _fields_ = [("run", ctypes.c_void_p), ("self", ctypes.c_void_p)]
 
@@ -153,8 +153,8 @@ def check(status: int) -> None:
 
 
 def encoded(name: str, text: object) -> bytes:
-    """Returns a text as bytes for the library and the program, which take a NUL as its end. Raises InvalidArgument for
-    a text that contains one or cannot be encoded."""
+    """Returns a text as bytes for the library and the program, in which a NUL ends a text. Raises InvalidArgument for a
+    text that contains a NUL or cannot be encoded."""
     if not isinstance(text, str):
         raise InvalidArgument(f"{name}: is {type(text).__name__}; must be a str")
     try:
@@ -167,7 +167,7 @@ def encoded(name: str, text: object) -> bytes:
 
 
 def check_finite(name: str, value: Any, least: float | None = None) -> None:
-    """Raises InvalidArgument unless the value is a finite number, and at least `least`."""
+    """Raises InvalidArgument unless the value is a finite number that is at least `least`."""
     if isinstance(value, int) and abs(value) > sys.float_info.max:  # such an int is too long for a message
         value = math.inf if value > 0 else -math.inf
     try:
@@ -179,7 +179,7 @@ def check_finite(name: str, value: Any, least: float | None = None) -> None:
 
 
 def tell_warnings() -> None:
-    """Gives the logger "normjit" the warnings of this package's engines, which have been kept since the last call."""
+    """Passes the warnings of this package's engines since the last call to the logger "normjit"."""
     buffer = ctypes.create_string_buffer(WARNING_BYTES)
     while library.normjit_python_take_warning(buffer, WARNING_BYTES):
         from normjit.log import logger
@@ -188,7 +188,7 @@ def tell_warnings() -> None:
 
 
 class _Handle:
-    """An object of the library, which is destroyed with this one."""
+    """An object of the library, which is destroyed together with this one."""
 
     destroy: str
 
@@ -214,8 +214,9 @@ class Kernel(_Handle):
     destroy = "normjit_kernel_destroy"
 
     def __init__(self, engine: Engine, spec: Spec, stream: int | None, rows: int, slices: int = 1) -> None:
-        """Makes a kernel that takes any numbers of rows and slices where the spec leaves them open, and is fastest for
-        about these. Where none can be made, because a graph is being captured, another one of the spec stands in."""
+        """Makes a kernel that takes any number of rows and slices where the spec leaves them open, and is fastest for
+        about these numbers. If none can be made because a graph is being captured, another kernel of the spec stands
+        in."""
         super().__init__()
         options = PrepareOptions(stream=stream, expected_rows=rows, expected_slices=max(slices, 0))
         self.stands_in = False
@@ -233,7 +234,7 @@ class Kernel(_Handle):
         tell_warnings()
 
     def workspace(self, rows: int, slices: int) -> int:
-        """Returns the bytes with which the kernel is fastest; rows and slices as in Arguments."""
+        """Returns the bytes of workspace with which the kernel is fastest. Rows and slices are as in Arguments."""
         preferred = ctypes.c_int64()
         check(library.normjit_kernel_workspace_bytes(self.pointer, rows, slices, None, ctypes.byref(preferred)))
         return preferred.value
@@ -244,7 +245,7 @@ class _StandsIn(Exception):
 
 
 def keeps(make: Callable[..., Kernel]) -> Callable[..., Kernel]:
-    """Returns a function that keeps the kernels that `make` returns, but for those that stand in for others."""
+    """Returns a function that keeps the kernels that `make` returns, except those that stand in for others."""
 
     @functools.lru_cache(maxsize=512)
     def kept(*key: Any) -> Kernel:
@@ -282,7 +283,7 @@ class Artifact(_Handle):
 
 @functools.lru_cache(maxsize=None)
 def engine(device: str) -> Engine:
-    """Returns the engine of "cpu" or "cuda:0", made at the first call."""
+    """Returns the engine of "cpu" or "cuda:0", which the first call makes."""
     if device.startswith("cuda"):
         load_nvrtc()
     return Engine(device)
@@ -328,7 +329,7 @@ def load_nvrtc() -> ctypes.CDLL | None:
                 try:
                     return ctypes.CDLL(path)
                 except OSError:
-                    continue  # for another machine, or broken; the library searches elsewhere
+                    continue  # it is for another machine, or broken; the library searches elsewhere
     return None
 
 
@@ -344,8 +345,8 @@ def load(name: str) -> ctypes.CDLL:
 
 
 def require(package: str, oldest: str, by: str, project: "str | None" = None) -> None:
-    """Raises a ModuleNotFoundError that says what to install if `package` is missing. `by` is the module that needs
-    it, `project` what pip calls the package."""
+    """Raises a ModuleNotFoundError that says what to install if `package` is missing. `by` is the module that needs it,
+    and `project` is what pip calls the package."""
     import importlib.util
 
     if importlib.util.find_spec(package) is None:
@@ -354,7 +355,7 @@ def require(package: str, oldest: str, by: str, project: "str | None" = None) ->
 
 
 def name_packs(folder: str) -> None:
-    """Makes the library search a folder for packs of compiled kernels, unless the user names some."""
+    """Makes the library search a folder for packs of compiled kernels, unless the user has named some."""
     if "NORMJIT_CACHE_PACKS" not in os.environ and os.path.isdir(folder):
         packs = sorted(os.path.join(folder, name) for name in os.listdir(folder) if name.endswith(".pack"))
         os.environ["NORMJIT_CACHE_PACKS"] = ":".join(packs)

@@ -14,7 +14,7 @@ DTYPE_CODES = {(FLOAT, 32): "f32", (BFLOAT, 16): "bf16", (FLOAT, 16): "f16", (FL
                (FLOAT8_E4M3FN, 8): "e4m3", (FLOAT8_E5M2, 8): "e5m2", (FLOAT8_E8M0FNU, 8): "e8m0"}
 NUMPY_CODES = {"float32": (FLOAT, 32), "bfloat16": (BFLOAT, 16), "float16": (FLOAT, 16), "float64": (FLOAT, 64),
                "float8_e4m3fn": (FLOAT8_E4M3FN, 8), "float8_e5m2": (FLOAT8_E5M2, 8),
-               "float8_e8m0fnu": (FLOAT8_E8M0FNU, 8)}  # ml_dtypes has those of 8 bits
+               "float8_e8m0fnu": (FLOAT8_E8M0FNU, 8)}  # ml_dtypes has the types of 8 bits
 READ_ONLY = 1  # a value of DLPACK_FLAG_BITMASK
 
 
@@ -53,7 +53,8 @@ _capsule_is.argtypes, _capsule_is.restype = [ctypes.py_object, ctypes.c_char_p],
 
 
 def _loaded(module, name):
-    """Returns what a module calls by this name; None if nobody has imported the module, or another thread just does."""
+    """Returns what a module calls by this name; None if nobody has imported the module, or if another thread is
+    importing it."""
     return getattr(sys.modules.get(module), name, None)
 
 
@@ -64,7 +65,7 @@ def _is_instance(array, module, name):
 
 @functools.lru_cache(maxsize=64)
 def _numpy_code(dtype):
-    """Returns a type as DLPack does. NumPy makes the type's name anew each time that it is asked for it."""
+    """Returns a type as DLPack has it. NumPy makes the name of a type anew each time that it is asked for."""
     return NUMPY_CODES.get(dtype.name, (0, 0)) if dtype.isnative else (0, 0)
 
 
@@ -115,7 +116,7 @@ class Operand:
             _check_tensor(self.name, array)
         on_gpu = device_type(self.name, array) != CPU
         self._owner = capsule = _capsule_of(self.name, array, {"stream": stream or 1} if on_gpu else {})
-        self.read_only = _is_of_jax(array)  # before DLPack 1, capsules cannot say that they are read-only
+        self.read_only = _is_of_jax(array)  # before DLPack 1, capsules could not say that they are read-only
         if _capsule_is(capsule, b"dltensor_versioned"):
             managed = DLManagedTensorVersioned.from_address(_capsule_pointer(capsule, b"dltensor_versioned"))
             self.read_only |= bool(managed.flags & READ_ONLY)
@@ -127,8 +128,8 @@ class Operand:
 
 
 def _check_tensor(name, tensor):
-    """Raises InvalidArgument for a torch tensor that negates what its memory holds, and where a trace or a tangent of
-    torch would lose the call."""
+    """Raises InvalidArgument for a torch tensor that negates what its memory holds, and for one with which a trace or a
+    tangent of torch would lose the call."""
     torch = sys.modules["torch"]
     if tensor.is_neg():
         raise InvalidArgument(f"{name}: is a view that negates what it reads, which normjit would not see; give resolve_neg()")
@@ -144,8 +145,8 @@ NEEDS_DATA = "torch.compile traces this call of normjit, and sees no data; call 
 
 
 def device_type(name, array):
-    """Returns DLPack's number for the kind of device. Raises InvalidArgument for arrays without data of JAX and
-    torch.export, whose own messages name neither the argument nor what to do."""
+    """Returns DLPack's number for the kind of device. Raises InvalidArgument for arrays without data from JAX and
+    torch.export, because their own messages name neither the argument nor what to do."""
     if "torch._dynamo" in sys.modules and sys.modules["torch"].compiler.is_compiling():
         raise InvalidArgument(f"{name}: torch.export sees no data; call normjit.torch there")
     if _is_of_jax(array):
@@ -160,7 +161,7 @@ def _capsule_of(name, array, arguments):
     """Returns the capsule. `arguments` has the stream in DLPack's numbers, where 1 is the default stream."""
     try:
         return array.__dlpack__(max_version=(1, 0), **arguments)
-    except TypeError:  # from before DLPack 1
+    except TypeError:  # an array from before DLPack 1
         return _asked(name, array.__dlpack__, **arguments)
     except Exception as error:
         raise _no_data(name, error) from error
@@ -174,7 +175,7 @@ def _asked(name, method, **arguments):
 
 
 def _no_data(name, error):
-    """Returns an error with the library's own message: for arrays without data, sparse arrays, or devices without a
+    """Returns an error with the library's own message. For arrays without data, sparse arrays, or devices without a
     DLPack number, libraries raise different exceptions."""
     return InvalidArgument(f"{name}: its library does not hand its data over: {type(error).__name__}: {error}")
 
@@ -202,7 +203,7 @@ def library_of(array):
 
 
 def empty(like, shape, dtype=None):
-    """Returns an array of the same kind and device, with the same element type or the named one."""
+    """Returns an array of the same kind on the same device, with the same element type or the named one."""
     library = library_of(like)
     dtype = getattr(library, dtype) if dtype else like.dtype
     if library.__name__ in ("numpy", "cupy"):
@@ -211,8 +212,8 @@ def empty(like, shape, dtype=None):
 
 
 def was_written(array):
-    """Tells torch's autograd that an array was written: it refuses a backward pass through a tensor that was changed
-    after it was saved."""
+    """Tells torch's autograd that an array was written, so that it refuses a backward pass through a tensor that was
+    changed after it was saved."""
     if "torch" in _packages(type(array)):
         sys.modules["torch"].autograd.graph.increment_version(array)
 
@@ -227,12 +228,12 @@ def current_stream(array):
 
 
 def stream_of(tensor):
-    """Returns the handle of the stream that torch works on, None for a tensor of the CPU."""
+    """Returns the handle of the stream that torch works on; None for a tensor on the CPU."""
     return current_stream(tensor) if tensor.is_cuda else None
 
 
 def stream_handle(stream):
-    """Returns a stream as a number, from a number, a torch or CuPy stream, or anything with the protocol of CUDA
+    """Returns a stream as a number, given a number, a torch or CuPy stream, or anything with the protocol of CUDA
     streams."""
     if hasattr(stream, "__cuda_stream__"):
         return stream.__cuda_stream__()[1]

@@ -12,7 +12,7 @@ import threading
 from normjit import _graphs, _library, _operand
 from normjit._library import DTYPES, NO_DTYPE, NORMS, ROOM_FOR_TENSORS, ROUNDINGS, TENSORS, InvalidArgument, library
 
-TYPE_CHECKING = False  # as in typing, whose import takes milliseconds
+TYPE_CHECKING = False  # like typing.TYPE_CHECKING, but importing typing takes milliseconds
 if TYPE_CHECKING:
     from typing import Any, Optional, Union
 
@@ -148,7 +148,7 @@ def _checked(problem, inputs, out):
 
 def boolean(name, value):
     """Returns True or False, Python's or NumPy's, as a bool. Raises InvalidArgument for anything else."""
-    if isinstance(value, bool) or type(value).__name__ in ("bool", "bool_"):  # those of NumPy 2 and 1
+    if isinstance(value, bool) or type(value).__name__ in ("bool", "bool_"):  # NumPy 2 and NumPy 1 call theirs so
         return bool(value)
     raise InvalidArgument(f"{name}: is {type(value).__name__}; must be True or False")
 
@@ -166,7 +166,7 @@ def number(name, value, least=None):
     _library.check_finite(name, value, least)
     try:
         return float(value)
-    except TypeError:  # raised by an array of one element
+    except TypeError:  # an array of one element raises it
         raise InvalidArgument(f"{name}: {value!r}; must be a number") from None
 
 
@@ -196,8 +196,8 @@ def _wanted(problem, outputs, inputs, out):
 
 
 def wanted_of(possible, usual, outputs, out):
-    """Returns the outputs that outputs= names; for None, the usual ones and those in `out`. Raises InvalidArgument for
-    a name that is not in `possible`."""
+    """Returns the outputs that outputs= names; for None, returns the usual ones and those in `out`. Raises
+    InvalidArgument for a name that is not in `possible`."""
     asked = [*usual, *out] if outputs is None else outputs
     names = names_in(asked)
     for what, given, each in (("out", list(out), out), ("outputs", outputs, names)):
@@ -220,7 +220,7 @@ def names_in(asked):
 
 
 def accumulated_of(accumulate, possible, out):
-    """Returns the outputs that accumulate= names, which must be in `possible` and have an array in `out`. Raises
+    """Returns the outputs that accumulate= names. Each must be in `possible`, and have an array in `out`. Raises
     InvalidArgument."""
     if accumulate is None:
         return ()
@@ -234,7 +234,7 @@ def accumulated_of(accumulate, possible, out):
 
 
 def _reads(problem, name, wanted):
-    """True if a wanted output depends on an input. x and dy give the shape in any case."""
+    """True if a wanted output depends on an input. x and dy always count, because they give the shape."""
     if problem.forward:
         return "y" in wanted or name not in ("gamma", "beta")
     if name in ("mean", "rstd"):
@@ -323,7 +323,8 @@ def arguments_of(kernel, operands):
 
 
 def launch_again(kernel, kept, tensors, workspace_bytes, like, stream):
-    """Launches a kernel with kept arguments, and the addresses of torch's tensors, given as pairs with their numbers."""
+    """Launches a kernel with arguments that were kept, and with the addresses of torch's tensors, given as pairs with
+    their numbers."""
     arguments = _library.Arguments.from_buffer_copy(kept)
     for number, tensor in tensors:
         arguments.tensors[number].data = tensor.data_ptr()
@@ -338,7 +339,7 @@ def _launch_with(kernel, arguments, workspace_bytes, like, stream):
 
 
 class _HostMemory:
-    """Whole pages of host memory; a forked process gets its own copies."""
+    """Whole pages of host memory. A forked process gets its own copies."""
 
     def __init__(self, size):
         self.size = size
@@ -358,7 +359,7 @@ _thread = threading.local()
 
 
 def _workspace(like, size, on_gpu):
-    """Returns a workspace; each thread keeps its CPU workspace for its next launch."""
+    """Returns a workspace. Each thread keeps its CPU workspace for its next launch."""
     if on_gpu:
         return _GpuMemory(like, size)
     if getattr(_thread, "workspace", None) is None or _thread.workspace.size < size:

@@ -12,7 +12,7 @@ import re
 from normjit import _graphs, _library, _operand, arrays
 from normjit._library import DTYPES, InvalidArgument, library
 
-TYPE_CHECKING = False  # as in typing, whose import takes milliseconds
+TYPE_CHECKING = False  # like typing.TYPE_CHECKING, but importing typing takes milliseconds
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from typing import Any, Optional
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     _Tensors = dict[str, Any]  # a _Tensor for each name
     _Operands = dict[str, Any]  # an _operand.Operand for each name
 
-# Names of parameters of calls, here and in normjit.jax.
+# Names of parameters of a call, both here and in normjit.jax.
 _ARGUMENTS = ("self", "outputs", "out", "stream", "invariant", "accumulate", "dtypes")
 
-NO_MATRIX = "no output depends on a matrix"  # in the library's message
+NO_MATRIX = "no output depends on a matrix"  # part of the library's message
 
-# shared: [M,N] that all slices share; run: "R" of [N/R] or "128" of [M,N/128], else ""
+# shared: an [M,N] tensor that all slices share; run: "R" of [N/R] or "128" of [M,N/128], else ""
 _Tensor = collections.namedtuple("_Tensor", ("name", "axes", "is_optional", "is_shared", "run"))
 
-# A launch that was made: the kernel, its operands by the numbers of its tensors, and a named tuple of results.
+# A launch that was made: the kernel, its operands by the numbers of their tensors, and a named tuple of results.
 _Call = collections.namedtuple("_Call", ("kernel", "operands", "results"))
 
 
@@ -73,18 +73,18 @@ class Formula:
                 for name, optional, axes, run in found}
 
     def axes(self, name: str) -> str:
-        """Returns the axes of an input or output: "M,N", "M", "N", "", or with S before them; "N" for [N/R] as well, and
-        "M,N" for [M,N/G]."""
+        """Returns the axes of an input or output: "M,N", "M", "N", "", or these with S before them; [N/R] counts as
+        "N", and [M,N/G] as "M,N"."""
         axes: str = (self._inputs.get(name) or self._outputs[name]).axes
         return axes
 
     def run(self, name: str) -> str:
-        """Returns the columns that share an element: "R" for [N/R], "128" for [M,N/128], "" for others."""
+        """Returns the number of columns that share an element: "R" for [N/R], "128" for [M,N/128], otherwise ""."""
         tensor = self._inputs.get(name) or self._outputs.get(name)
         return tensor.run if tensor else ""
 
     def with_optional(self, outputs: Iterable[str]) -> str:
-        """Returns the text with these outputs as optional ones, whose gradients need not be given."""
+        """Returns the text in which these outputs are optional, so that their gradients need not be given."""
         given, arrow, rest = self.text.partition(" -> ")
         for name in outputs:
             rest = re.sub(rf"\b{name}\[", f"{name}?[", rest)
@@ -162,13 +162,13 @@ class Formula:
 
     def without_gradient(self, given: Iterable[str], numbers: Mapping[str, float]) -> Mapping[str, bool]:
         """Returns a dict of the inputs whose gradient is 0, which the library does not compute: True for inputs that
-        cancel, as w in x * w / w, False for inputs that no output is computed from. `given` are the names of the
-        tensors that a backward pass reads."""
+        cancel, such as w in x * w / w, and False for inputs from which no output is computed. `given` are the names
+        of the tensors that a backward pass reads."""
         return _without_gradient(self, frozenset(given), tuple(numbers.items()))
 
     def reads_matrix(self, given: Iterable[str], numbers: Mapping[str, float], gradients: Iterable[str]) -> bool:
-        """True if a matrix is read to compute these gradients, as every kernel must. `given` are the names of the
-        tensors that a backward pass may read."""
+        """True if computing these gradients reads a matrix, as every kernel must. `given` are the names of the tensors
+        that a backward pass may read."""
         return _reads_matrix(self, frozenset(given), tuple(numbers.items()), tuple(gradients))
 
     def _compute(self, which: str, given: dict[str, Any], readable: _Tensors, writable: _Tensors,
@@ -220,7 +220,8 @@ class Formula:
         return _Call(kernel, numbered, _results(self.name, tuple(wanted))(*(operands[name].array for name in wanted)))
 
     def check_names(self, given: Iterable[str], readable: _Tensors) -> None:
-        """Raises InvalidArgument unless the names given are of numbers and of these tensors, all but optional ones."""
+        """Raises InvalidArgument unless the given names are those of numbers and of these tensors, and only optional
+        tensors are missing."""
         for name in given:
             if name not in readable and name not in self.numbers:
                 raise InvalidArgument(f"{name}: the formula has nothing of this name")
@@ -268,7 +269,7 @@ class Formula:
 def formula(text: str) -> Formula:
     """Returns the Formula for a text, or for the name of a norm in the library, such as "gated_rmsnorm". The language
     is described in normjit's compiler/FORMULAS.md. Raises normjit.InvalidArgument with the place of the mistake."""
-    if not isinstance(text, str):  # some have no hash
+    if not isinstance(text, str):  # some objects have no hash
         raise InvalidArgument(f"formula: is {type(text).__name__}; must be a str")
     return _made(text)
 
@@ -278,7 +279,8 @@ _made = functools.lru_cache(maxsize=None)(Formula)
 
 @functools.lru_cache(maxsize=512)
 def _without_gradient(norm: Formula, given: frozenset[str], numbers: tuple[tuple[str, float], ...]) -> dict[str, bool]:
-    """Asks the library about each gradient, for rows of some length: if a gradient is 0, it is 0 for all lengths."""
+    """Asks the library about each gradient, for rows of some length, because a gradient that is 0 is 0 for all
+    lengths."""
     text, found = _backward_of_some_cols(norm, given, numbers), {}
     for name, tensor in norm._inputs.items():
         if name not in given or tensor.is_shared:
@@ -309,14 +311,14 @@ def _reads_matrix(norm: Formula, given: frozenset[str], numbers: tuple[tuple[str
                   gradients: tuple[str, ...]) -> bool:
     try:
         _library.parse_spec(f"{_backward_of_some_cols(norm, given, numbers)} out={','.join(gradients)}")
-    except InvalidArgument as error:  # others are raised where the gradients are computed
+    except InvalidArgument as error:  # other errors are raised where the gradients are computed
         return NO_MATRIX not in str(error)
     return True
 
 
 @functools.lru_cache(maxsize=512)
 def _results(name: str, outputs: tuple[str, ...]) -> Any:
-    """Returns the class of named tuples, which no module has; pickle makes it again."""
+    """Returns the class of named tuples. It belongs to no module; pickle makes it again."""
     def reduced(results: Any) -> Any:
         return _unpickled, (name, outputs, *results)
 
@@ -350,7 +352,7 @@ def _places(text: str) -> dict[str, int]:
 
 
 def _find_run(operand: Any, tensor: Any, like: Any, numbers: dict[str, float]) -> None:
-    """Adds R of [N/R] to the numbers if it was not given: the shape of the array decides it."""
+    """Adds R of [N/R] to the numbers if it was not given. The shape of the array decides it."""
     if not tensor.run or tensor.run.isdigit():
         return
     cols, size = like.shape[-1], operand.shape[-1] if operand.shape else 0
@@ -361,7 +363,7 @@ def _find_run(operand: Any, tensor: Any, like: Any, numbers: dict[str, float]) -
 
 
 def check_run(name: str, run: float, cols: int, like: str) -> None:
-    """Raises InvalidArgument unless the columns of the first matrix are a whole number of runs."""
+    """Raises InvalidArgument unless the first matrix has a whole number of runs of columns."""
     if run < 1 or run % 1 != 0 or cols % int(run):
         raise InvalidArgument(f"{name}: {run:g}; must be a whole number that divides {cols}, the columns of {like}")
 

@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 
 __all__ = ["formula", "layer_norm", "rms_norm"]
 
-HANDLERS = ("backward", "formula")  # of libnormjit_jax.so
+HANDLERS = ("backward", "formula")  # functions of libnormjit_jax.so
 DTYPES = {"float32": "f32", "bfloat16": "bf16", "float16": "f16", "float64": "f64"}
-PLATFORMS = {"cpu": "cpu", "cuda": "CUDA"}  # XLA's names by JAX's
+PLATFORMS = {"cpu": "cpu", "cuda": "CUDA"}  # XLA's names, by JAX's names
 
 
 def layer_norm(x: ArrayLike, scale: ArrayLike | None = None, bias: ArrayLike | None = None,
@@ -131,7 +131,7 @@ def _forward(x, scale, bias, norm, epsilon, scale_offset):
 
 
 def _as_row(weight, y):
-    """Returns an [N] array with as many dimensions as y, because JAX can be configured to refuse other shapes."""
+    """Returns an [N] array with as many dimensions as y, because JAX may be configured to refuse other shapes."""
     return jnp.expand_dims(weight, tuple(range(y.ndim - 1)))
 
 
@@ -174,7 +174,7 @@ def _sharded(array, sharding):
 
 
 def _beside(x, other):
-    """Returns the type in which a kernel for x takes another tensor: f64 does not mix with other types."""
+    """Returns the type in which a kernel for x takes another tensor, since f64 does not mix with other types."""
     wide = x.dtype == jnp.float64
     if (other.dtype == jnp.float64) == wide:
         return other.dtype
@@ -183,7 +183,8 @@ def _beside(x, other):
 
 _differentiable.defvjp(lambda x, scale, bias, norm, epsilon, scale_offset: _forward(
     x, scale, bias, norm, epsilon, scale_offset), _backward)
-_compiled = jax.jit(_differentiable, static_argnums=(3, 4, 5))  # outside jit, JAX would compile a call of XLA each time
+_compiled = jax.jit(_differentiable, static_argnums=(3, 4, 5))  # outside of jit, JAX would compile a call of XLA each
+                                                                # time
 
 
 def _types(types):
@@ -192,7 +193,7 @@ def _types(types):
 
 @dataclasses.dataclass(frozen=True)
 class _Problem:
-    """A backward pass of [M,N]; in slices, of [S,M,N], with weights and their gradients of [S,N]."""
+    """A backward pass of [M,N] or, in slices, of [S,M,N], where weights and their gradients are [S,N]."""
 
     norm: str
     cols: int
@@ -217,8 +218,8 @@ class _Problem:
 
 
 def _gradients(problem, *operands):
-    """Computes gradients from x, dy, scale, mean, rstd, as far as they exist. Under vmap there is one call for all
-    elements: each is a slice, or, without weights, further rows."""
+    """Computes gradients from those of x, dy, scale, mean and rstd that exist. Under vmap there is one call for all
+    elements: each becomes a slice or, without weights, further rows."""
     call = jax.custom_batching.custom_vmap(functools.partial(_call, problem))
 
     @call.def_vmap
@@ -226,7 +227,8 @@ def _gradients(problem, *operands):
         operands = [t if batched else jnp.broadcast_to(t, (size, *t.shape)) for t, batched in zip(operands, is_batched)]
         inner = dataclasses.replace(problem, in_slices=bool(problem.weights()))
         if problem.in_slices == inner.in_slices:  # the batch becomes more slices, or more rows
-            count = operands[0].shape[1]  # x's size; counted, because -1 does not work without elements
+            count = operands[0].shape[1]  # the size of x, which is counted because -1 does not work if there are no
+                                          # elements
             found = _gradients(inner, *(t.reshape(size * count, *t.shape[2:]) for t in operands))
             found = [t.reshape(size, count, *t.shape[1:]) for t in found]
         else:
@@ -241,13 +243,13 @@ def _call(problem, *operands):
 
 
 def call_handler(kind, results, *operands, slices=0, **attributes):
-    """Calls a handler of the platform that the computation is compiled for; JAX refuses to compile it for others. `results`
-    are shapes and types; `slices`: those of the first operand, 0 if the spec has none."""
+    """Calls a handler of the platform for which the computation is compiled; JAX refuses to compile it for others.
+    `results` are shapes and types. `slices` are those of the first operand, or 0 if the spec has none."""
     def on(platform, x, *others):
         of_rows = (1, 0) if platform == "cpu" else (_count_rows(x), slices)  # the CPU's handler provides its workspace
         workspace = max(_prepare(device, attributes["spec"], *of_rows) for device in _devices(platform))
         made = [_result(shape, dtype, x) for shape, dtype in results]
-        if platform == "cuda":  # XLA's memory, which lives as long as a graph that captured the call
+        if platform == "cuda":  # this is XLA's memory, which lives as long as a graph that captured the call
             made.append(_result((max(workspace, 1),), jnp.uint8, x))
         return tuple(jax.ffi.ffi_call(f"normjit_{kind}", made)(x, *others, **attributes)[: len(results)])
 
@@ -271,7 +273,7 @@ def _count_rows(x):
 
 
 def _devices(platform):
-    """Returns all devices that a call may run on. Kernels are made for all of them, because none can be made inside a
+    """Returns all devices on which a call may run. Kernels are made for all of them, because none can be made inside a
     graph."""
     if platform == "cpu":
         return ["cpu"]
@@ -279,7 +281,8 @@ def _devices(platform):
 
 
 def _prepare(device, spec, rows, slices):
-    """Makes the kernel and returns the bytes of its best workspace for that many rows, those of all slices."""
+    """Makes the kernel, and returns the bytes of its preferred workspace for that many rows, counting those of all
+    slices."""
     workspace = ctypes.c_int64()
     if _load().normjit_jax_prepare(device.encode(), spec.encode(), ctypes.c_int64(rows), ctypes.c_int64(slices),
                                    ctypes.byref(workspace)):
@@ -290,12 +293,12 @@ def _prepare(device, spec, rows, slices):
 def _axes(array):
     """Returns the axes of a mesh over which an array differs from device to device, inside shard_map."""
     kind = jax.typeof(array)
-    manual = getattr(kind, "manual_axis_type", None)  # in newer versions
+    manual = getattr(kind, "manual_axis_type", None)  # newer versions have it
     return frozenset(getattr(kind, "vma", ()) if manual is None else manual.varying)
 
 
 def _alike(arrays):
-    """Returns the arrays, all made to differ over the same mesh axes: the inputs of a call must."""
+    """Makes all arrays differ over the same mesh axes, as the inputs of a call must, and returns them."""
     axes = frozenset().union(*map(_axes, arrays))
     return [_varying(array, tuple(sorted(axes - _axes(array)))) for array in arrays]
 
@@ -320,7 +323,8 @@ def _result(shape, dtype, like):
 
 
 def _summed(gradient, like):
-    """Sums a gradient over the mesh axes on which the gradient differs from device to device and its value does not."""
+    """Sums a gradient over the mesh axes over which the gradient differs from device to device but its value does
+    not."""
     missing = _axes(gradient) - _axes(like)
     return jax.lax.psum(gradient, tuple(sorted(missing))) if missing else gradient
 
@@ -348,8 +352,8 @@ def _platforms():
 
 
 def _register():
-    """Registers the handlers with XLA; programs that another process exported call them as well. Starts no platform of
-    JAX; a platform that starts later is registered at that time."""
+    """Registers the handlers with XLA. Programs that another process has exported call them as well. Starts no platform
+    of JAX; a platform that starts later is registered at that time."""
     for kind in HANDLERS:
         for platform, of_xla in PLATFORMS.items():
             handler = jax.ffi.pycapsule(getattr(_load(), f"normjit_jax_{kind}_{platform}"))

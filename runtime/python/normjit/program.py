@@ -33,8 +33,8 @@ def compile(spec: str, target: str = "host", *, schedule: str | None = None) -> 
 
 
 def info(spec: str | None = None, *, target: str | None = None) -> dict[str, Any]:
-    """Returns what `normjit info` shows as a dict: the program, its devices and variables; with a spec, what is
-    chosen for it."""
+    """Returns as a dict what `normjit info` shows: the program, its devices and variables; with a spec, what is chosen
+    for it."""
     import json  # imported here, as below, because importing normjit must take only milliseconds
 
     words: list[str | bytes] = ["info", "--json"]
@@ -45,8 +45,8 @@ def info(spec: str | None = None, *, target: str | None = None) -> dict[str, Any
 
 
 def tune(shapes: Path, output: Path, *, device: str = "cpu", budget: str | None = None) -> None:
-    """Measures schedules for a file of specs, one per line, and adds the fastest to the file `output`, for
-    NORMJIT_RECORDS: `normjit tune`, which shows its progress on stderr. `budget` is the longest time, "10m"."""
+    """Measures schedules for a file of specs, one per line, and adds the fastest ones to the file `output`, for
+    NORMJIT_RECORDS. This is `normjit tune`, which shows its progress on stderr. `budget` is the longest time, "10m"."""
     words: list[str | bytes] = ["tune", "-o", _path("output", output), "--device", _library.encoded("device", device)]
     words += [] if budget is None else ["--budget", _library.encoded("budget", budget)]
     _run([*words, "--", _path("shapes", shapes)], captured=False)
@@ -61,7 +61,7 @@ def _path(name: str, path: Path) -> bytes:
 
 
 def _run(words: list[str | bytes], captured: bool) -> bytes:
-    """Runs the program and returns its results; if they are not captured, shows its messages as they arrive."""
+    """Runs the program and returns its results. If they are not captured, shows its messages as they arrive."""
     import subprocess
 
     path = [os.path.dirname(_library.FOLDER), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -77,7 +77,7 @@ def _run(words: list[str | bytes], captured: bool) -> bytes:
 
 
 def _run_shown(process: dict[str, Any]) -> subprocess.CompletedProcess[bytes]:
-    """Gives the program a terminal if there is one, because only there it shows its progress."""
+    """Gives the program a terminal if there is one, because it shows its progress only there."""
     import subprocess
     import tty
 
@@ -117,7 +117,7 @@ def _shown(messages: Any) -> bytes:
 
 
 def _reason(command: str, done: subprocess.CompletedProcess[bytes]) -> str:
-    """Returns what the program's messages say went wrong, without the progress before that."""
+    """Returns what went wrong according to the program's messages, without the progress before that."""
     lines = [line.rpartition("\x1b[K")[2] for line in done.stderr.decode(errors="replace").split("\n")]
     errors = [line[len(ERROR):] for line in lines if line.startswith(ERROR)]
     if errors:

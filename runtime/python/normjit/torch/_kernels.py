@@ -35,7 +35,7 @@ def load() -> ctypes.CDLL:
 
 
 def call(name: str, *arguments: object) -> None:
-    """Calls normjit_torch_<name>(); raises the error that it reports."""
+    """Calls normjit_torch_<name>(). Raises the error that it reports."""
     is_wrong = getattr(load(), f"normjit_torch_{name}")(*arguments)
     _library.tell_warnings()
     if is_wrong:
@@ -68,10 +68,10 @@ _keeps_bits = False
 
 def batch_invariant(on: bool = True) -> None:
     """Makes normjit's later launches for torch give a row the same bits in every batch: for any number of rows, and any
-    position of the row. That holds for y, h, statistics and dx, of operators, patched modules, formulas and, if set
-    before torch.compile(backend="normjit") compiles, its regions; not for calls that are left to torch, which report()
-    counts. Few rows are slower then, because threads may not share a row in parts. Thread safe; for the whole
-    process."""
+    position of the row. That holds for y, h, statistics and dx, in operators, patched modules, formulas and, if it
+    is set before torch.compile(backend="normjit") compiles, its regions; but not for calls that are left to torch,
+    which report() counts. Launches of few rows are slower then, because threads may not share parts of a row. Thread
+    safe; it applies to the whole process."""
     global _keeps_bits
     if not isinstance(on, bool):
         raise _library.InvalidArgument(f"on: {on!r}; must be True or False")
@@ -86,15 +86,15 @@ def is_batch_invariant() -> bool:
 
 
 def threads() -> str:
-    """Returns the number of threads that CPU launches use, and whose they are."""
+    """Returns the number of threads that CPU launches use, and whose threads they are."""
     count, whose = ctypes.c_int32(), ctypes.create_string_buffer(REASON_BYTES)
     call("threads", ctypes.byref(count), whose, ctypes.c_size_t(REASON_BYTES))
     return f"{count.value}, {whose.value.decode()}"
 
 
 def counts() -> tuple[int, int, str | None]:
-    """Returns the calls that normjit's kernels served, those that they left to torch's, and the last one's reason or
-    None."""
+    """Returns how many calls normjit's kernels served, how many they left to torch's, and the reason for the last of
+    those, or None."""
     by_normjit, by_torch = ctypes.c_int64(), ctypes.c_int64()
     reason = ctypes.create_string_buffer(REASON_BYTES)
     load().normjit_torch_calls(ctypes.byref(by_normjit), ctypes.byref(by_torch), reason, ctypes.c_size_t(REASON_BYTES))

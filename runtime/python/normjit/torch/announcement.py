@@ -33,7 +33,7 @@ class _Finder(importlib.metadata.DistributionFinder):
 
 
 def announce() -> None:
-    """Announces the backend: to torch, if it has already searched for backends, else for the time when it does."""
+    """Announces the backend to torch: now if torch has already searched for backends, else when it does."""
     if not any(isinstance(each, _Finder) for each in sys.meta_path):
         sys.meta_path.append(_Finder())  # an installed package comes first
     backends = getattr(sys.modules.get("torch._dynamo.backends.registry"), "_BACKENDS", None)

@@ -17,7 +17,7 @@ from normjit._library import InvalidArgument
 from normjit.torch.formula_checks import DTypes, has_slices, like_of, made_of, types_of, wide_of
 
 Tensors = Sequence[torch.Tensor]
-Value = Union[torch.Tensor, float, None]  # None: missing, or computed only from missing values
+Value = Union[torch.Tensor, float, None]  # None: the value is missing, or was computed only from missing values
 USUAL = {"eps": 1e-5, "gamma_offset": 0.0, "inf": math.inf, "nan": math.nan}  # numbers that have a default
 
 
@@ -82,7 +82,7 @@ OPERATORS: dict[type, tuple[str, Callable[[Any, Any], Any]]] = {
 def _statements(text: str) -> list[tuple[str, ast.expr]]:
     """Returns the values that the body of a formula names, in order."""
     body = text.partition("{")[2].rpartition("}")[0]
-    names = re.sub(r"(?<![\w.])([A-Za-z_]\w*)", r"\1_", body).replace("^", "**")  # so that no name is a keyword of Python
+    names = re.sub(r"(?<![\w.])([A-Za-z_]\w*)", r"\1_", body).replace("^", "**")  # no name is then a keyword of Python
     parsed = [ast.parse(each.strip()).body[0] for each in names.split(";") if each.strip()]
     return [(each.targets[0].id[:-1], each.value) for each in parsed
             if isinstance(each, ast.Assign) and isinstance(each.targets[0], ast.Name)]
@@ -165,7 +165,7 @@ def forward(text: str, names: Sequence[str], tensors: Tensors, numbers: Mapping[
         value, (shape, made_in) = values[name], made_of(norm, name, given, numbers, types.get(name))
         if not isinstance(value, torch.Tensor):
             raise InvalidArgument(f"the output '{name}' is computed from missing tensors only")
-        if norm.axes(name) == "N" and value.dim() > 1:  # slices that share their columns
+        if norm.axes(name) == "N" and value.dim() > 1:  # slices share its columns
             value = value.sum(0)
         if norm.run(name):
             value = value[..., :: like.shape[-1] // shape[-1]]
@@ -175,8 +175,8 @@ def forward(text: str, names: Sequence[str], tensors: Tensors, numbers: Mapping[
 
 def backward(text: str, names: Sequence[str], tensors: Tensors, numbers: Mapping[str, float],
              outputs: Sequence[str]) -> list[torch.Tensor]:
-    """Returns the named gradients. `tensors` are inputs, gradients of outputs, and values that the forward pass saved;
-    the latter are computed again."""
+    """Returns the named gradients. `tensors` are inputs, gradients of outputs, and values that the forward pass saved,
+    which are computed again."""
     norm, given = normjit.formula(text), dict(zip(names, tensors))
     inputs = [name for name in names if name in norm.inputs]
     above = [name for name in norm.outputs if f"d{name}" in given]

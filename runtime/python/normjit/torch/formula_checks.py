@@ -13,11 +13,11 @@ from normjit.formulas import check_run
 from normjit.torch.functional import check_tensor, is_shape
 
 DType = Optional[torch.dtype]
-DTypes = Optional[Sequence[str]]  # names of torch's types, since operators take no list of types
+DTypes = Optional[Sequence[str]]  # names of torch's types, because operators cannot take lists of types
 
 
 def axes_of(norm: normjit.Formula, name: str) -> str:
-    """Returns the axes of an input or output; "shared" for [M,N] that all slices share."""
+    """Returns the axes of an input or output; "shared" for an [M,N] tensor that all slices share."""
     axes = norm.axes(name)
     return "shared" if axes == "M,N" and has_slices(norm) else axes
 
@@ -43,8 +43,8 @@ def wide_of(like: torch.Tensor) -> torch.dtype:
 
 
 def shapes_of(axes: str, shape: Sequence[int], run: int = 1) -> tuple[tuple[int, ...], ...]:
-    """Returns the shapes that a tensor with these axes may have if the first matrix has `shape`; outputs have the first
-    of them. `run` columns share an element."""
+    """Returns the shapes that a tensor with these axes may have if the first matrix has `shape`. Outputs get the first
+    of these shapes. `run` columns share an element."""
     shape = (*shape[:-1], shape[-1] // run)
     if axes.endswith("M"):
         return (shape[:-1], (*shape[:-1], 1))
@@ -55,7 +55,7 @@ def shapes_of(axes: str, shape: Sequence[int], run: int = 1) -> tuple[tuple[int,
 
 def made_of(norm: normjit.Formula, name: str, given: Mapping[str, torch.Tensor], numbers: Mapping[str, Any],
             dtype: DType) -> tuple[Sequence[int], torch.dtype]:
-    """Returns the shape and the type of an output. `dtype` is the type of output matrices; None: that of the first
+    """Returns the shape and the type of an output. `dtype` is the type of output matrices; None means that of the first
     matrix."""
     like, axes, run = like_of(norm, given), norm.axes(name), norm.run(name)
     of_columns = (dtype if axes.endswith("M,N") else None) or like.dtype
@@ -102,7 +102,7 @@ def check(norm: normjit.Formula, tensors: Mapping[str, Any], numbers: Mapping[st
 
 
 def _run_of(run: str, tensor: torch.Tensor, like: torch.Tensor, numbers: Mapping[str, Any]) -> int:
-    """Returns how many columns share an element: from the numbers, or else from the tensor's shape."""
+    """Returns how many columns share an element, according to the numbers, or else to the tensor's shape."""
     size = tensor.shape[-1] if tensor.dim() else 0
     if not run or run.isdigit() or run in numbers or not size or like.shape[-1] % size:
         return _given_run(run, numbers)
@@ -110,5 +110,6 @@ def _run_of(run: str, tensor: torch.Tensor, like: torch.Tensor, numbers: Mapping
 
 
 def _given_run(run: str, numbers: Mapping[str, Any]) -> int:
-    """Returns how many columns share an element, from the text of a run and the numbers; 1 if they do not say."""
+    """Returns how many columns share an element, according to the text of a run and the numbers; 1 if they do not
+    say."""
     return max(int(run if run.isdigit() else numbers.get(run, 1)), 1)

@@ -42,8 +42,8 @@ def register() -> None:
 
 def forward(text: str, names: Strings, tensors: Tensors, numbers: Strings, values: Sequence[float],
              outputs: Strings, dtypes: DTypes, is_checked: bool = True) -> Tensors:
-    """Computes the outputs of a formula with kernels. Calls that were not checked are, unless one of their form was
-    served before."""
+    """Computes the outputs of a formula with kernels. Checks calls that nobody has checked, unless a call of the same
+    form was served before."""
     form = formula_plans.form_of("forward", text, names, tensors, numbers, values, outputs, dtypes)
     if (plan := formula_plans.find(form)) is not None:
         return plan.run(tensors)
@@ -83,7 +83,7 @@ def backward(text: str, names: Strings, tensors: Tensors, numbers: Strings, valu
 
 def _in_rows(norm: normjit.Formula, given: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Returns tensors in the form that kernels take: with all rows in one dimension, and in a type that may be mixed
-    with the first matrix's; a single number in the type of the arithmetic. A tensor is copied if no single stride
+    with the first matrix's; a single number gets the type of the arithmetic. A tensor is copied if no single stride
     describes its rows, if it has a number for each row and gaps, or if it is a lazy negation."""
     like = like_of(norm, given)
     cols, slices = like.shape[-1], like.shape[0]
@@ -152,8 +152,8 @@ def _pull(ctx: Any, above: list[torch.Tensor | None]) -> tuple[Any, ...]:
 
 
 def _found(ctx: Any, above: Sequence[torch.Tensor | None], needs: Sequence[bool], by: Any) -> list[torch.Tensor | None]:
-    """Returns the gradients of the inputs; None for an input that needs no gradient, or that no output is computed
-    from."""
+    """Returns the gradients of the inputs; None for an input that needs no gradient, or from which no output is
+    computed."""
     if all([each is None for each in above]):
         return [None for _ in ctx.names]
     given = dict(zip((*ctx.names, *ctx.statistics), ctx.saved_tensors))
@@ -173,7 +173,7 @@ def _found(ctx: Any, above: Sequence[torch.Tensor | None], needs: Sequence[bool]
 
 
 def _pull_twice(ctx: Any, above: list[torch.Tensor | None]) -> tuple[Any, ...]:
-    """Returns the second derivatives: the gradients of everything that gradients were computed from. Statistics are
+    """Returns the second derivatives: the gradients of everything from which gradients were computed. Statistics are
     computed from the inputs again."""
     given, numbers = dict(zip(ctx.names, ctx.saved_tensors)), dict(zip(ctx.numbers, ctx.values))
     outputs = normjit.formula(ctx.text).outputs
@@ -195,8 +195,8 @@ def _gradients(ctx: Any, of_tensors: list[torch.Tensor | None]) -> tuple[Any, ..
 
 
 def is_eager(tensors: Sequence[torch.Tensor | None]) -> bool:
-    """True if kernels can be called for tensors without torch's dispatcher, which takes as long as a small kernel. The
-    modes of the dispatcher, such as that of make_fx(), would not see such a call."""
+    """True if kernels can be called for these tensors without torch's dispatcher, which takes as long as a small
+    kernel. The dispatcher's modes, such as that of make_fx(), would not see such a call."""
     if torch.compiler.is_compiling() or is_looked_into() or torch._C._len_torch_dispatch_stack() or (
             torch._C._dispatch_tls_is_dispatch_key_included(torch._C.DispatchKey.PreDispatch)):
         return False
@@ -206,7 +206,7 @@ def is_eager(tensors: Sequence[torch.Tensor | None]) -> bool:
 
 def _backward_by_torch(text: str, names: Strings, tensors: Tensors, numbers: Strings, values: Sequence[float],
                        outputs: Strings, dtypes: DTypes) -> Tensors:
-    """Computes gradients that kernels cannot compute: those for which no matrix is read, and those in calls of
+    """Computes gradients that kernels cannot compute: those that read no matrix, and those in calls of
     torch.autograd.grad(is_grads_batched=True), which has batched tensors."""
     norm = normjit.formula(text)
     leaves = {name: tensor for name, tensor in zip(names, tensors) if name not in norm.outputs}

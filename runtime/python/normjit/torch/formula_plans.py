@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a call of a formula's kernel needs besides its tensors' addresses, kept for the next call of the same form: reading
-formulas and tensors anew takes several times as long as a small kernel."""
+"""What a call of a formula's kernel needs besides the addresses of its tensors. It is kept for the next call of the
+same form, because reading formulas and tensors anew takes several times as long as a small kernel."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from normjit._library import Arguments
 from normjit.torch import _kernels
 from normjit.torch.functional import PLAIN
 
-MOST = 1024  # plans, and forms that were seen once
+MOST = 1024  # how many plans are kept, and how many forms that were seen once
 
 
 class Plan(NamedTuple):
@@ -37,7 +37,7 @@ _plans: dict[Any, Plan | None] = {}
 
 def form_of(which: str, text: str, names: Sequence[str], tensors: Sequence[torch.Tensor], numbers: Sequence[str],
             values: Sequence[float], outputs: Sequence[str], dtypes: Sequence[str] | None) -> Any:
-    """Returns all that calls with the same plan have in common; None for calls without a plan."""
+    """Returns everything that calls with the same plan have in common; None for calls without a plan."""
     if not all([type(t) in PLAIN and t.layout is torch.strided and not t.is_neg() for t in tensors]):
         return None
     if not all([isinstance(value, (int, float)) for value in values]):
@@ -52,8 +52,8 @@ def find(form: Any) -> Plan | None:
 
 def keep(form: Any, call: Any, tensors: Mapping[str, torch.Tensor], rows: Mapping[str, torch.Tensor],
          results: Mapping[str, torch.Tensor]) -> None:
-    """Makes a plan when a form comes for the second time. `call` is what was launched on `rows`, which are the tensors as
-    kernels take them; `results` are its outputs as they are returned."""
+    """Makes a plan when a form is seen for the second time. `call` is what was launched on `rows`, which are the
+    tensors as kernels take them; `results` are the outputs as they are returned."""
     if form is None or call.kernel.stands_in:
         return
     numbers = {operand.name: number for number, operand in call.operands.items()}

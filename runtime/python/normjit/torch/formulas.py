@@ -54,8 +54,8 @@ class Norm:
 
 
 def call(text: str, given: dict[str, Any], dtypes: DTypes = None) -> tuple[torch.Tensor, ...]:
-    """Returns the outputs that are not optional. `dtypes` are the types of those that are matrices; None: that of the
-    first matrix."""
+    """Returns the outputs that are not optional. `dtypes` are the types of those that are matrices; None means that of
+    the first matrix."""
     given = {name: value for name, value in given.items() if value is not None}
     names = [name for name, value in given.items() if isinstance(value, torch.Tensor)]
     numbers = [name for name in given if name not in names]
@@ -114,6 +114,6 @@ def _line(text: str) -> str:
     return normjit.formula(text).text
 
 
-# As torch.compiler.assume_constant_result() does; see operators.serves().
+# This does what torch.compiler.assume_constant_result() does; see operators.serves().
 _line._dynamo_marked_constant = _outputs._dynamo_marked_constant = True  # type: ignore[attr-defined]
 _is_traced_later._dynamo_marked_constant = True  # type: ignore[attr-defined]

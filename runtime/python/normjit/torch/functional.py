@@ -19,7 +19,7 @@ PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
 def default_eps(*dtypes: torch.dtype) -> float:
-    """Returns the default eps of a norm, as in torch.nn.RMSNorm: the machine epsilon of the type in which it
+    """Returns the default eps of a norm, which is that of torch.nn.RMSNorm: the machine epsilon of the type in which it
     computes."""
     return torch.finfo(torch.float64 if torch.float64 in dtypes else torch.float32).eps
 
@@ -78,7 +78,7 @@ def formula(norm, x, weight, bias, eps, weight_offset):
     else:
         y = h * torch.rsqrt(h.square().mean(-1, keepdim=True) + eps)
     if weight is not None:
-        # Inductor of torch 2.15 leaves out a sum with 0 in a checkpoint, and then has the weight computed again.
+        # Inductor of torch 2.15 drops a sum with 0 in a checkpoint, and then has the weight computed again.
         y = y * (weight + weight_offset if weight_offset else weight)
     return _as(y if bias is None else y + bias, x.dtype)
 
@@ -91,7 +91,8 @@ def _per_row(weight, h):
 
 
 def _with_rows_alike(weight, bias, x):
-    """Expands weight and bias to rows for the same dimensions of x, because a kernel has only one kind of slices."""
+    """Expands weight and bias so that both have rows for the same dimensions of x, because a kernel has only one kind
+    of slices."""
     if weight is None or bias is None or weight.dim() == bias.dim() or 1 in (weight.dim(), bias.dim()):
         return weight, bias
     dimensions = max(weight.dim(), bias.dim())
@@ -100,8 +101,8 @@ def _with_rows_alike(weight, bias, x):
 
 
 def _as(tensor, dtype):
-    """Converts as to() does, but returns the tensor itself if it already has the type. to() would make a second name
-    for it: Dynamo of torch 2.11 makes both names outputs of an autograd.Function, and gives the gradient of y to the
+    """Converts like to(), but returns the tensor itself if it already has the type. to() would make a second name for
+    it: Dynamo of torch 2.11 makes both names outputs of an autograd.Function, and gives the gradient of y to the
     wrong one."""
     return tensor if tensor.dtype == dtype else tensor.to(dtype)
 
@@ -144,8 +145,8 @@ def check_tensor(name, t, first_name, first):
 
 
 def is_shape(tensor, shape):
-    """True if a tensor has this shape. Unlike !=, does not compare the first sizes of shapes of different lengths: an
-    exported program would depend on the result."""
+    """True if a tensor has this shape. Unlike !=, this does not compare the first sizes of shapes of different lengths,
+    because an exported program would depend on the result."""
     return tensor.dim() == len(shape) and tensor.shape == shape
 
 
@@ -210,7 +211,7 @@ def _has_kernel(x, residual, weight, bias):
     if torch.compiler.is_compiling() or device.type not in operators.served:
         return False
     types = WIDE_TYPES if dtype == torch.float64 else TYPES
-    for t in (x, residual, weight, bias):  # not a generator, which takes a microsecond to call
+    for t in (x, residual, weight, bias):  # not a generator, because calling one takes a microsecond
         if t is None:
             continue
         if t.dtype not in types or (t is not x and t.device != device):
@@ -221,8 +222,8 @@ def _has_kernel(x, residual, weight, bias):
 
 
 def _by_kernel(x, residual, weight, bias, norm, eps, weight_offset, statistics):
-    """Returns y, h, mean, rstd: h is None without a residual, mean is None for rmsnorm, and both statistics are None
-    if not requested."""
+    """Returns y, h, mean and rstd. h is None without a residual, mean is None for rmsnorm, and both statistics are None
+    if they are not requested."""
     shape = x.shape[-1:]
     if residual is not None and (residual.dtype != x.dtype or residual.shape != x.shape):
         h = x + residual
@@ -235,9 +236,9 @@ def _by_kernel(x, residual, weight, bias, norm, eps, weight_offset, statistics):
 
 
 class Norm(torch.autograd.Function):
-    """The norm of x; with a residual (y, h), where y is the norm of h = x + residual. `forward_of` computes y
+    """The norm of x or, with a residual, (y, h), where y is the norm of h = x + residual. `forward_of` computes y
     instead of formula(). `accumulating` is None, or (weight, bias), to whose main_grad their gradients are added.
-    `by_kernel`: normjit's kernel computes y, and the result is what _by_kernel() returns."""
+    With `by_kernel`, normjit's kernel computes y, and the result is what _by_kernel() returns."""
 
     @staticmethod
     def forward(x, residual, weight, bias, norm, eps, weight_offset, forward_of, accumulating, by_kernel):
@@ -281,8 +282,8 @@ def _keep(ctx, inputs, output):
 
 
 class EagerNorm(torch.autograd.Function):
-    """Norm without a setup_context. With one, torch binds the arguments of every call, which triples the time for small
-    inputs. Statistics are not among the outputs either (NOTES N-801)."""
+    """Does the same as Norm without a setup_context. With one, torch binds the arguments of every call, which triples
+    the time for small inputs. Statistics are not among the outputs either (NOTES N-801)."""
 
     @staticmethod
     def forward(ctx, *inputs):
@@ -298,7 +299,7 @@ class EagerNorm(torch.autograd.Function):
 
 
 def no_view(tensor):
-    """Returns a tensor on the same memory that is not a view. Autograd forbids writing to a view that an
+    """Returns a tensor on the same memory that is not a view, because autograd forbids writing to a view that an
     autograd.Function returns."""
     if torch.compiler.is_compiling() or type(tensor) not in PLAIN or not tensor._is_view():
         return tensor
@@ -306,7 +307,7 @@ def no_view(tensor):
 
 
 def _function():
-    """Returns the apply() of the fitting class: torch.compile needs a setup_context."""
+    """Returns the apply() of the right class, since torch.compile needs a setup_context."""
     return Norm if torch.compiler.is_compiling() else EagerNorm
 
 

@@ -37,7 +37,8 @@ class GatedNorm:
         return {"eps": self.eps, "gamma_offset": self.weight_offset}
 
     def matrix(self, t: torch.Tensor) -> torch.Tensor:
-        """Returns a tensor of [..., N] in the form that the formula takes: each group of columns is a slice."""
+        """Returns a tensor of [..., N] in the form that the formula takes, in which each group of columns is a
+        slice."""
         return t if self.groups == 1 else t.reshape(-1, self.groups, t.shape[-1] // self.groups).transpose(0, 1)
 
     def columns(self, weight: torch.Tensor) -> torch.Tensor:
@@ -52,7 +53,7 @@ def _text(name: str, in_groups: bool) -> str:
     return _made_text(name, in_groups)
 
 
-# As torch.compiler.assume_constant_result() does; see operators.serves().
+# This does what torch.compiler.assume_constant_result() does; see operators.serves().
 _text._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
@@ -67,7 +68,7 @@ def _made_text(name: str, in_groups: bool) -> str:
 
 def gated_norm_of(x: torch.Tensor, gate: torch.Tensor, weight: torch.Tensor, norm: GatedNorm,
                   forward_of: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] | None) -> torch.Tensor:
-    """Returns the norm of x, computed by `forward_of` unless it is None; the backward pass is normjit's."""
+    """Returns the norm of x. If `forward_of` is not None, it computes the norm; the backward pass is normjit's."""
     if forward_of is not None:
         made: torch.Tensor = _Gated.apply(x, gate, weight, norm, forward_of)
         return made
@@ -88,7 +89,7 @@ class _Gated(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, dy: torch.Tensor) -> Any:
         x, gate, weight = ctx.saved_tensors
-        norm, text = ctx.norm, ctx.norm.text()  # this defines the operators if need be
+        norm, text = ctx.norm, ctx.norm.text()  # this defines the operators if necessary
         tensors = [norm.matrix(x), norm.matrix(gate), norm.columns(weight), norm.matrix(dy)]
         wanted = [name for name, needs in zip(("dx", "dz", "dgamma"), ctx.needs_input_grad) if needs]
         numbers = norm.numbers()

@@ -22,7 +22,7 @@ from normjit.torch.graph_regions import Region, is_row_reduction
 from normjit.torch.graph_rotations import Rotations
 
 MOST_REPORTED = 1000
-MOST_SEEDS = 3  # the other row reductions of a region from which a plan is tried
+MOST_SEEDS = 3  # how many other row reductions of a region are tried as the start of a plan
 TAKE = ("faster", "all", "none")
 OPTION = "normjit.take"
 SLOWER = "its predicted time is not lower than that of Inductor's kernels"
@@ -54,7 +54,7 @@ class GraphPass(CustomGraphPass):
     def uuid(self) -> Any:
         others = [each.uuid() if isinstance(each, CustomGraphPass) else None for each in _listed(self.after)]
         if None in others:
-            return None  # the graph is not cached then
+            return None  # the graph is then not cached
         return (_fingerprint(), graph_calibration.fingerprint(), _why_not("cpu"), _kernels.is_batch_invariant(), self.take,
                 _is_recorded(), *others)
 
@@ -124,7 +124,7 @@ def _listed(passes: Any) -> list[Callable[[torch.fx.Graph], None]]:
 
 @functools.lru_cache(maxsize=None)
 def _fingerprint() -> str:
-    """Returns a hash of the things that a graph's kernels depend on: these sources, and the library's version."""
+    """Returns a hash of what the kernels of a graph depend on: these sources, and the version of the library."""
     sources = hashlib.sha256(normjit.__version__.encode())
     folder = os.path.dirname(os.path.abspath(__file__))
     for name in sorted(os.listdir(folder)):
@@ -135,8 +135,8 @@ def _fingerprint() -> str:
 
 
 def _is_recorded() -> bool:
-    """True if the dispatcher of this thread reaches autograd. A failed torch.export can leave it so that it does not, in
-    any grad mode; torch's own keys of cached graphs contain only the grad mode."""
+    """True if this thread's dispatcher reaches autograd. A failed torch.export can leave it in a state in which it does
+    not, in any grad mode; torch's own keys for cached graphs contain only the grad mode."""
     return not torch._C._dispatch_tls_is_dispatch_key_excluded(torch._C._dispatch_key_parse("AutogradFunctionality"))
 
 
@@ -162,7 +162,7 @@ def _rewrite(graph: torch.fx.Graph, take: str) -> None:
 
 def _put_back(before: torch.fx.Graph, graph: torch.fx.Graph) -> None:
     for node in graph.nodes:
-        node.args, node.kwargs = (), {}  # then no node has users, and they can be erased in any order
+        node.args, node.kwargs = (), {}  # no node then has users, so that they can be erased in any order
     for node in list(graph.nodes):
         graph.erase_node(node)
     _copy(before, graph)
@@ -187,7 +187,7 @@ class _Rewriter:
 
         is_changed = False
         if config.pattern_matcher:
-            remove_noop_ops(self.graph)  # as Inductor does after this
+            remove_noop_ops(self.graph)  # Inductor does this after the pass as well
         rotations = Rotations(self.graph)
         if any(map(is_row_reduction, self.graph.nodes)):
             rotations.write()
@@ -199,7 +199,7 @@ class _Rewriter:
                 is_changed = True
         if is_changed:
             rotations.restore()
-            _sort(self.graph)  # what is restored may read sizes that were computed later
+            _sort(self.graph)  # what is restored may read sizes that are computed later in the graph
             self.graph.lint()
         return is_changed
 
@@ -243,7 +243,7 @@ class _Rewriter:
         return _Plan(region, seed, self.take)
 
     def _decide(self, plan: _Plan, facts: dict[str, Any]) -> str:
-        """Replaces a region if it is to be taken, and returns why."""
+        """Replaces a region if it is to be taken, and returns the reason."""
         if plan.by is None:
             return plan.problem
         if self.take == "faster" and plan.prediction is None:
@@ -284,8 +284,8 @@ class _Plan:
             self.problem = str(error)
 
     def gain(self) -> tuple[bool, float, int]:
-        """Returns the sort key of plans: whether there is a kernel, and how much it saves, in bytes if all regions are
-        to be taken, else in seconds."""
+        """Returns the key by which plans are sorted: whether there is a kernel, and how much it saves, in bytes if all
+        regions are to be taken, otherwise in seconds."""
         saved, of = 0.0, self.prediction
         if of is not None:
             saved = of.inductor_bytes - of.normjit_bytes if self.take == "all" else of.inductor_seconds - of.normjit_seconds
@@ -305,8 +305,8 @@ class _Plan:
 
 
 def _makeable(region: Region, seed: Node) -> tuple[Region, graph_formula.Written]:
-    """Returns a region and its formula, or else the largest part around the row reduction `seed` for which normjit can
-    make a kernel, and its formula."""
+    """Returns a region and its formula or, if normjit cannot make a kernel for it, the largest part around the row
+    reduction `seed` for which it can, and the formula of that part."""
     def made(part: Region) -> tuple[Region, graph_formula.Written]:
         part, by = graph_formula.fitted(part)
         slices = max(hint(part.frame.slices) or 1, 1)
@@ -318,7 +318,7 @@ def _makeable(region: Region, seed: Node) -> tuple[Region, graph_formula.Written
     except Error:
         parts = region.parts_around(seed)
         least, most, found = 0, len(parts), None
-        while least < most:  # parts become smaller
+        while least < most:  # parts become smaller and smaller
             middle = (least + most) // 2
             try:
                 found = made(parts[middle])
@@ -331,7 +331,7 @@ def _makeable(region: Region, seed: Node) -> tuple[Region, graph_formula.Written
 
 
 def _refused_by_settings() -> str | None:
-    """Returns why Inductor's settings do not allow foreign kernels, or None."""
+    """Returns why Inductor's settings do not allow foreign kernels, or None if they do."""
     from torch._inductor.virtualized import V
 
     if config.cpp_wrapper or getattr(V, "aot_compilation", False) is True:

@@ -19,15 +19,17 @@ from normjit.log import logger
 from normjit.torch import graph_times
 
 DTYPES = (torch.float32, torch.bfloat16)
-SHAPES = {"cpu": ((512, 768), (4096, 1024)), "cuda": ((2048, 2048), (8192, 4096))}  # in caches, and more than they hold
+SHAPES = {"cpu": ((512, 768), (4096, 1024)), "cuda": ((2048, 2048), (8192, 4096))}  # sizes that fit in caches, and
+                                                                                    # sizes that do not
 FILE = "normjit_shares.json"
-Shares = list[list[float]]  # for each shape: the share of kernels without sums over rows, then of kernels with them
+Shares = list[list[float]]  # for each shape: the share of kernels without sums over rows, and the share of kernels with
+                            # them
 
 _shares: dict[str, Shares] = {}
 
 
 def share_of(device: torch.device, dtype: torch.dtype, with_columns: bool) -> float:
-    """Returns the largest share that was measured on this machine; 1 if none was, so that Inductor's kernels count as
+    """Returns the largest share that was measured on this machine; 1 if none was, which counts Inductor's kernels as
     perfect."""
     found = _known().get(_key(device, torch.bfloat16 if dtype.itemsize == 2 else torch.float32))
     return 1.0 if found is None else min(max(shares[with_columns] for shares in found), 1.0)
@@ -66,7 +68,7 @@ def _gradients(x: torch.Tensor, dy: torch.Tensor, weight: torch.Tensor, rstd: to
     return (rstd * (g - y * (g * y).mean(-1, keepdim=True))).to(x.dtype), (d * y).sum(0).to(x.dtype)
 
 
-MOVED = (4, 5)  # matrices that the kernels of _layer and _gradients move
+MOVED = (4, 5)  # how many matrices the kernels of _layer and _gradients move
 
 
 def _share(device: torch.device, dtype: torch.dtype, shape: tuple[int, int], with_columns: bool) -> float:
@@ -77,7 +79,8 @@ def _share(device: torch.device, dtype: torch.dtype, shape: tuple[int, int], wit
         tensors.append(torch.ones(rows, 1, device=device))
     seconds = _seconds(_gradients if with_columns else _layer, tensors) - _call(device)
     is_mixed = device.type == "cuda" and getattr(config.triton, "mix_order_reduction", False) and rows >= 4096
-    moved = 3 if with_columns and is_mixed else MOVED[with_columns]  # sums along rows and over rows may share a kernel
+    moved = 3 if with_columns and is_mixed else MOVED[with_columns]  # one kernel may compute sums along rows and over
+                                                                     # rows
     size = moved * rows * cols * dtype.itemsize
     return size / max(seconds, 1e-9) / graph_times.bandwidth(device, size)
 
@@ -116,7 +119,7 @@ def _read() -> dict[str, Shares]:
     try:
         with open(os.path.join(cache_dir(), FILE)) as source:
             found: dict[str, Shares] = json.load(source)
-    except (OSError, ValueError):  # none was written yet, or not whole
+    except (OSError, ValueError):  # no file was written yet, or not the whole file
         return {}
     return found
 

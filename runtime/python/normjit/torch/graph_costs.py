@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Predicts the time of a region. For Inductor's kernels, it is the bytes that they move divided by a bandwidth: that of
-a copy of as many bytes on the device, times the share of it that such kernels reach. normjit's kernel is measured."""
+"""Predicts the time of a region. For Inductor's kernels, this is the number of bytes that they move, divided by a
+bandwidth: the bandwidth of a copy of as many bytes on the device, times the share of it that such kernels reach.
+normjit's kernel is measured."""
 from __future__ import annotations
 
 import functools
@@ -15,7 +16,7 @@ from normjit.torch import graph_calibration, graph_formula, graph_nodes as nodes
 from normjit.torch.graph_nodes import FULL, Node, hint, kind_of, value
 from normjit.torch.graph_regions import Region, is_convex, is_row_reduction
 
-MOST_MEASURED = 1 << 28  # bytes of the tensors that a kernel is measured with; for more rows, the time is scaled
+MOST_MEASURED = 1 << 28  # the most bytes of tensors for measuring a kernel; for more rows, the time is scaled
 CLEARLY = 0.85  # the share of Inductor's time below which a kernel is taken, because measurements vary
 MOST_NEIGHBOURS = 100
 GPU_KERNEL = 3e-6  # seconds from one kernel of a stream to the next, on any GPU that normjit serves
@@ -51,7 +52,7 @@ class Machine:
         return moved / graph_times.bandwidth(self.device, moved)
 
     def normjit_seconds(self, region: Region, by: graph_formula.Written) -> float:
-        """Returns how long a region's kernel takes, with its call."""
+        """Returns how long a region's kernel takes, including its call."""
         return _measured(region, by)
 
 
@@ -132,7 +133,7 @@ class Predictor:
 
 
 def best_part(region: Region, on: Machine) -> Region:
-    """Returns the part of a region for which the fewest bytes are moved in all, in the part and around it."""
+    """Returns the part of a region that makes the graph move the fewest bytes, in the part and around it."""
     if hint(region.frame.rows) is None:
         return region
     predictor = Predictor(region, on)
@@ -172,7 +173,7 @@ def _is_fusable(node: Node, region: Region) -> bool:
 
 
 def _kernels(inside: set[Node], region: Region, written: set[Node]) -> Moved:
-    """Returns the bytes that Inductor's kernels for these nodes move, and the number of kernels: one for each set of
+    """Returns how many bytes Inductor's kernels for these nodes move, and the number of kernels: one for each set of
     connected nodes, and one for all sums over rows, which reads its operands again."""
     columns = [node for node in inside if _is_column_sum(node)]
     rest = inside.difference(columns)
@@ -285,7 +286,7 @@ def _is_free(node: Node) -> bool:
 
 
 def _base(node: Node) -> Node:
-    """Returns the node that a view is a view of."""
+    """Returns the node of which a node is a view."""
     while _is_view(node):
         node = node.args[0]  # type: ignore[assignment]
     return node

@@ -34,8 +34,8 @@ class Written:
 
 
 def emitted(region: Region) -> list[Node]:
-    """Returns the values that a region must write: those with users outside. Values that users outside can compute at
-    no cost are left out: views, casts to larger types, and values computed from inputs of [N]."""
+    """Returns the values that a region must write, which are those with users outside. Leaves out values that users
+    outside can compute at no cost: views, casts to larger types, and values computed from inputs of [N]."""
     wanted: set[Node] = set()
     waiting = [node for node in region.members() if any(user not in region for user in node.users)]
     seen = set(waiting)
@@ -83,7 +83,8 @@ def fewer_tensors(region: Region, most: int) -> Region:
     def count(part: Region) -> int:
         outputs = emitted(part)
         each = [*part.inputs.values(), *(part.axes[node] for node in outputs)]
-        if any(node.target is nodes.Aten.roll.default for node in part.axes):  # tensors with columns count as two halves
+        if any(node.target is nodes.Aten.roll.default for node in part.axes):  # a tensor with columns counts as two
+                                                                               # halves
             each += [axes for axes in each if axes != ROW]
         return len(each)
 
@@ -136,7 +137,8 @@ def written(region: Region) -> Written:
 
 
 def _given(region: Region, node: Node) -> Node | None:
-    """Returns the input that a node is, or is a view of, or is cast from to a larger type; None if it is computed."""
+    """Returns the input that a node is, is a view of, or is cast from to a larger type; None if the node is
+    computed."""
     while node in region and kind_of(node) in ("view", "cast") and stays_outside(region, node):
         node = node.args[0]  # type: ignore[assignment]
     return None if node in region else node
@@ -154,7 +156,7 @@ def _meets_an_equal(region: Region, node: Node) -> bool:
     """True if users outside a region compare what they compute from a node for equality. If only one side of the
     comparison comes from a formula's kernel, equal numbers may differ in the last bit."""
     waiting, seen = [node], {node}
-    for each in waiting:  # grows
+    for each in waiting:  # the list grows
         for user in each.users:
             if user in seen or (user in region and not stays_outside(region, user)):
                 continue
@@ -243,7 +245,7 @@ class _Writer:
     def __init__(self, region: Region) -> None:
         self.region, self.frame = region, region.frame
         self.names: dict[Node, str] = {}
-        self.axes: dict[Node, str] = {}  # its axes in the formula, which does not expand row values
+        self.axes: dict[Node, str] = {}  # axes in the formula, which does not expand row values
         self.lines: list[str] = []
         for node, axes in region.inputs.items():
             self.axes[node] = axes

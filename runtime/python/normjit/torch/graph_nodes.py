@@ -34,10 +34,11 @@ VIEWS = (Aten.view.default, Aten.reshape.default, Aten._unsafe_view.default, Ate
 SUMS = {Aten.mean.dim: "row_mean({0})", Aten.sum.dim_IntList: "row_sum({0})", Aten.amax.default: "row_max({0})",
         Aten.amin.default: "-row_max(-{0})"}
 EXTREMES = (Aten.amax.default, Aten.amin.default)
-LOOKED_FOR = (*EXTREMES, Aten.max.default, Aten.min.default)  # backward looks for their results among their inputs
+LOOKED_FOR = (*EXTREMES, Aten.max.default, Aten.min.default)  # a backward pass looks for their results among their
+                                                              # inputs
 STATISTICS = (Aten.var_mean.correction, Aten.var.correction)
 FULL, ROW, COLUMN, SCALAR = "M,N", "M", "N", ""
-PER_SLICE, SHARED = "S,N", "shared"  # if there are slices: [S,N], and [M,N] that all slices share
+PER_SLICE, SHARED = "S,N", "shared"  # if there are slices: [S,N], and an [M,N] that all slices share
 
 
 def value(node: Any) -> torch.Tensor | None:
@@ -47,8 +48,8 @@ def value(node: Any) -> torch.Tensor | None:
 
 
 def equal(size: Any, other: Any) -> bool:
-    """True if sizes are known to be equal. An unknown answer is not forced, because that would add a guard to the
-    graph."""
+    """True if sizes are known to be equal. If that is not known, it is not found out, because that would add a guard to
+    the graph."""
     return bool(statically_known_true(size == other))
 
 
@@ -68,7 +69,7 @@ def is_contiguous(tensor: torch.Tensor) -> bool:
 
 
 def product(sizes: Sequence[Any]) -> Any:
-    return math.prod(sizes)  # also of symbols
+    return math.prod(sizes)  # sizes may be symbols
 
 
 def is_kind(node: Node, targets: Any) -> bool:
@@ -90,10 +91,10 @@ def kind_of(node: Node) -> str | None:
 
 
 def is_looked_for(node: Node) -> bool:
-    """True if a node is an extreme that the backward pass gets. Its gradient goes to the elements that are equal to it,
-    and the backward pass, which may compute these again, must find them."""
+    """True if a node is an extreme that the backward pass gets. The gradient of such a node goes to the elements that
+    are equal to it, so the backward pass must find them, even if it computes them again."""
     waiting = [node] if is_kind(node, LOOKED_FOR) else []
-    for each in waiting:  # grows by views and casts
+    for each in waiting:  # views and casts are added to the list
         if any(user.op == "output" for user in each.users):
             return True
         waiting += [user for user in each.users if kind_of(user) in ("view", "cast")]
@@ -101,7 +102,7 @@ def is_looked_for(node: Node) -> bool:
 
 
 def is_computed_again(node: Node) -> bool:
-    """True if a backward pass may compute a node again rather than save its value: matrix products are saved."""
+    """True if a backward pass may compute a node again rather than save its value. Matrix products are saved."""
     target: Any = node.target
     if node.op != "call_function" or not isinstance(target, torch._ops.OpOverload):
         return kind_of(node) == "item"
@@ -109,7 +110,7 @@ def is_computed_again(node: Node) -> bool:
 
 
 def pattern_of(node: Node) -> str | None:
-    """Returns an element-wise operation as a pattern of a formula, or None."""
+    """Returns the pattern of a formula for an element-wise operation, or None."""
     target: Any = node.target
     alpha = node.kwargs.get("alpha", 1)
     if node.kwargs.keys() - {"alpha"} or not isinstance(alpha, (int, float)):
@@ -151,7 +152,7 @@ def operands(node: Node) -> list[Any]:
 
 
 def dimensions(node: Node) -> list[int] | None:
-    """Returns the dimensions that a sum goes over, counted from 0; None if it goes over all, or if they are not
+    """Returns the dimensions over which a sum goes, counted from 0; None if it goes over all, or if they are not
     known."""
     source = value(node.args[0])
     given = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim")

@@ -19,7 +19,7 @@ from normjit.torch import _kernels
 
 TYPES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16", torch.float64: "f64"}
 DTYPE_OF = {name: dtype for dtype, name in TYPES.items()}
-MOST_CALLS = 64  # calls of one kernel, with different shapes, whose arguments are kept
+MOST_CALLS = 64  # how many calls of one kernel, with different shapes, have their arguments kept
 REPEAT = -1  # NORMJIT_REPEAT_ROW
 
 calls: dict[str, int] = {}  # how often this process called each formula
@@ -49,14 +49,14 @@ def region(spec: str, outputs: str, tensors: Sequence[torch.Tensor]) -> list[tor
     made = empty_outputs(spec, outputs, tensors)
     plan = _plan(spec, str(tensors[0].device))
     if not plan.launch([*tensors, *made], _split(outputs)):
-        for each in made:  # without rows, only sums over rows have elements
+        for each in made:  # if there are no rows, only sums over rows have elements
             each.zero_()
     return made
 
 
 @contextlib.contextmanager
 def uncounted(spec: str) -> Iterator[None]:
-    """Calls inside the with statement are not counted."""
+    """Does not count calls inside the with statement."""
     before = calls.get(spec)
     try:
         yield
@@ -67,10 +67,10 @@ def uncounted(spec: str) -> Iterator[None]:
 
 
 def empty_outputs(spec: str, outputs: str, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Makes tensors for the outputs. A layout is a letter and a number. `m`: the shape of the input of this number;
-    `k`: the same with 1 in place of the columns; `r`: the same without the columns; `s`: its dimensions of slices, then
-    its columns; `t`: the same with a 1 for each dimension between. `c`: the columns, after this number of dimensions of
-    1. A last word gives the number of dimensions, from the first on, that are slices."""
+    """Makes tensors for the outputs. A layout is a letter and a number. `m`: the shape of the input with this number;
+    `k`: the same with 1 in place of the columns; `r`: the same without the columns; `s`: the dimensions of its
+    slices, then its columns; `t`: the same with a 1 for each dimension between. `c`: the columns, after this number
+    of dimensions of 1. A last word says how many of the first dimensions are slices."""
     made = []
     for form, number, dtype in _layouts(outputs):
         if form == "c":
@@ -137,7 +137,7 @@ class _Plan:
         return True
 
     def _call(self, tensors: Sequence[torch.Tensor], split: int) -> _Call:
-        """Returns the part of a call that is the same for all tensors of these shapes and strides."""
+        """Returns the part of a call that is the same for all tensors with these shapes and strides."""
         arguments, copied = _library.Arguments(), []
         for i, ((number, axes), tensor) in enumerate(zip(self.operands, tensors)):
             first = split if axes.startswith("S") else 0
@@ -163,8 +163,8 @@ class _Plan:
 
 
 class _Call(NamedTuple):
-    """The kernel of a launch, None if there are no rows, its arguments without the addresses, the numbers of the tensors
-    that must be copied, and the size of the workspace."""
+    """The kernel of a launch (None if there are no rows), its arguments without the addresses, the numbers of the
+    tensors that must be copied, and the size of the workspace."""
 
     kernel: _library.Kernel | None
     arguments: bytes
@@ -173,8 +173,8 @@ class _Call(NamedTuple):
 
 
 def _strides(tensor: torch.Tensor, axes: str, split: int) -> tuple[int, int] | None:
-    """Returns a tensor's strides from slice to slice and from row to row, or None if these two do not describe it."""
-    if tensor.numel() == 0:  # contiguous() does not change its strides
+    """Returns a tensor's strides from slice to slice and from row to row; None if these two do not describe it."""
+    if tensor.numel() == 0:  # contiguous() would not change its strides
         return 0, 0
     if axes in ("M", "N", "S,M"):
         return (0, 0) if tensor.is_contiguous() else None
@@ -192,15 +192,15 @@ def _plan(spec: str, device: str) -> _Plan:
 
 
 def make(spec: str, device: torch.device, rows: int, slices: int) -> None:
-    """Makes the kernel of a spec now, for about as many rows and slices; 0: unknown. Raises normjit.Error if normjit
-    cannot serve it."""
+    """Makes the kernel of a spec now, for about this many rows and slices; 0 means that the number is unknown. Raises
+    normjit.Error if normjit cannot serve the spec."""
     _plan(spec, str(device)).kernel_for(rows, slices)
 
 
 def collapsed(sizes: Sequence[int], strides: Sequence[int], cols: int,
               are_equal: Callable[[int, int], bool] = operator.eq) -> int | None:
-    """Returns the single stride that describes these dimensions, `cols` if they have one element, or None if there is
-    none."""
+    """Returns the single stride that describes these dimensions, `cols` if they have one element, or None if no stride
+    does."""
     stride, count = None, 1
     for size, each in zip(reversed(sizes), reversed(strides)):
         if are_equal(size, 1):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the regions of a compiled graph that one formula can compute: a row reduction and the nodes connected with
-it."""
+"""Finds the regions of a compiled graph that one formula can compute. A region is a row reduction and the nodes
+connected with it."""
 from __future__ import annotations
 
 import math
@@ -13,10 +13,10 @@ from normjit.torch import graph_nodes as nodes
 from normjit.torch.graph_nodes import COLUMN, FULL, PER_SLICE, ROW, SCALAR, Frame, Node, kind_of, value
 from normjit.torch.graph_operator import TYPES
 
-SUM = "sum of rows"  # the axes of a sum over rows, an [N] on which a formula can compute only casts and views
-MOST_NODES = 400  # nodes of a region
-MOST_FOLLOWERS = 120  # nodes outside a region that are considered for it
-MOST_OPERANDS = 50  # operands added together with a node, because they are used only for it
+SUM = "sum of rows"  # the axes of a sum over rows: an [N] on which a formula can compute only casts and views
+MOST_NODES = 400  # the most nodes in a region
+MOST_FOLLOWERS = 120  # the most nodes outside a region that are considered for it
+MOST_OPERANDS = 50  # the most operands that are added together with a node because only it uses them
 
 
 class Region:
@@ -52,7 +52,7 @@ class Region:
                     is_growing |= self.add(node)
 
     def add(self, node: Node) -> bool:
-        """Adds a node if a formula can express it; True if it was added."""
+        """Adds a node if a formula can express it. Returns whether it was added."""
         found = self._axes_of(node)
         if found is None:
             return False
@@ -82,8 +82,8 @@ class Region:
         return sorted(waiting, key=self.order.__getitem__)
 
     def _reads_what_is_here(self, node: Node) -> bool:
-        """True for a sum over rows that reads one of the region's matrices, and for a matrix that is computed from
-        these alone and must be written anyway, because its users cannot be fused with it."""
+        """True for a sum over rows that reads one of the region's matrices, and for a matrix that is computed only from
+        these and must be written anyway, because its users cannot be fused with it."""
         kind = kind_of(node)
         made = value(node.args[0]) if kind == "sum" else value(node) if kind in ("pointwise", "cast") else None
         if made is None or not self.frame.is_full(made.shape) or (kind != "sum" and not self._is_written(node)):
@@ -117,7 +117,7 @@ class Region:
         return node not in self.axes and node not in self.inputs and kind_of(node) in ("pointwise", "cast")
 
     def _add_with_operands(self, node: Node) -> None:
-        """Adds a node and the operands that it needs, all or none."""
+        """Adds a node and all operands that it needs, or nothing."""
         axes, inputs = dict(self.axes), dict(self.inputs)
         needed = [each for each in self._cone(node) if self._is_between(each)]
         for each in sorted([*needed, node], key=self.order.__getitem__):
@@ -148,7 +148,7 @@ class Region:
         return found
 
     def parts_around(self, seed: Node) -> list[Region]:
-        """Returns smaller and smaller parts of the region: the node farthest from `seed` is removed first."""
+        """Yields smaller and smaller parts of the region. The node farthest from `seed` is removed first."""
         distance, waiting = {seed: 0}, [seed]
         for node in waiting:
             for each in (*node.all_input_nodes, *node.users):
@@ -185,7 +185,8 @@ class Region:
         return self._axes_of_elements(node, made)
 
     def _operand(self, node: Node, wanted: str) -> dict[Node, str] | None:
-        """Returns {node: axes} for a node outside, {} for one in the region; None if it has other axes than wanted."""
+        """Returns {node: axes} for a node outside, {} for a node in the region; None if it has other axes than
+        wanted."""
         if node in self.axes:
             return {} if self.axes[node] == wanted else None
         made = value(node)
@@ -264,7 +265,7 @@ class Region:
 
 
 def is_row_reduction(node: Node) -> bool:
-    """True for a mean, sum, maximum or variance over the last dimension of a matrix with more than one row."""
+    """True for a mean, sum, maximum or variance over the last dimension of a matrix that has more than one row."""
     if kind_of(node) not in ("sum", "statistics"):
         return False
     source = value(node.args[0])

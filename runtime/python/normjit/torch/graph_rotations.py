@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rotations of rows by half their length, as in rotary embeddings. While regions are searched, the graph has them as a
-roll times signs, which formulas can express."""
+"""Rotations of rows by half their length, as in rotary embeddings. While regions are searched, the graph has each
+rotation as a roll times signs, which formulas can express."""
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -31,8 +31,8 @@ class Operation(NamedTuple):
 
 
 class Rolled(NamedTuple):
-    """A rotation written as a roll and a product with signs, the operations that the two replace, and the value that is
-    rotated."""
+    """A rotation that is written as a roll and a product with signs, the operations that these two replace, and the
+    value that is rotated."""
 
     roll: Node
     product: Node
@@ -59,7 +59,7 @@ class Rotations:
         """Restores the rotations that no region took."""
         left = set(self.graph.nodes)
         for rolled in self.rolled:
-            if rolled.roll not in left:  # a region has it
+            if rolled.roll not in left:  # a region has taken it
                 continue
             if rolled.product in left:
                 self._exchange(rolled.product, lambda: self._rewritten(rolled))
@@ -139,7 +139,7 @@ def _operations(node: Node, of: Node) -> list[Operation]:
 
 
 def _rotated(node: Node) -> tuple[Half, Half] | None:
-    """Returns the lower and the upper half of a value, if they are the upper and the lower half of another value."""
+    """Returns the lower and the upper half of a value if they are the upper and the lower half of another value."""
     made = value(node)
     if made is None or made.dim() < 2 or made.dtype not in TYPES or not isinstance(made.shape[-1], int) or made.shape[-1] % 2:
         return None
@@ -163,7 +163,7 @@ def _rotated(node: Node) -> tuple[Half, Half] | None:
 
 
 def _half(node: Any) -> Half | None:
-    """Returns the half that a node takes of another, if only one node uses it; else None."""
+    """Returns the half that a node takes of another node that only it uses; otherwise None."""
     if not isinstance(node, Node) or len(node.users) != 1:
         return None
     if node.target is Aten.neg.default:
@@ -183,7 +183,7 @@ def _half(node: Any) -> Half | None:
 
 
 def _placed(node: Any) -> tuple[bool, Half] | None:
-    """If a node consists of zeros and a half of another node, returns whether its upper half has that, and the half."""
+    """If a node consists of zeros and a half of another node, returns whether that is its upper half, and the half."""
     if not isinstance(node, Node) or node.target is not Aten.slice_scatter.default or len(node.users) != 1:
         return None
     zeros, source, over, begin, end = (*node.args, *(None,) * 3)[:5]
@@ -200,7 +200,7 @@ def _placed(node: Any) -> tuple[bool, Half] | None:
 
 
 def _erase(graph: torch.fx.Graph, node: Node, until: Node) -> None:
-    """Erases a node without users, and the tensors that only it used, as far as the node `until`."""
+    """Erases a node without users, and the tensors that only it used, as far back as the node `until`."""
     operands = [each for each in node.all_input_nodes if each is not until]
     graph.erase_node(node)
     for each in operands:

@@ -9,8 +9,8 @@ from collections.abc import Callable
 import torch
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
-LEAST_COPIED, MOST_COPIED = 1 << 22, 1 << 26  # bytes of the copies that measure the bandwidth
-GPU_CALLS = 10  # in a CUDA graph
+LEAST_COPIED, MOST_COPIED = 1 << 22, 1 << 26  # bytes of the copies with which the bandwidth is measured
+GPU_CALLS = 10  # calls in a CUDA graph
 FEWEST, MOST, ENOUGH = 5, 100, 0.05  # the fewest and most measurements of a call, and the seconds after which no more
                                      # than the fewest are made
 
@@ -30,7 +30,7 @@ def _copied(device: torch.device, moved: int) -> float:
 
 
 def seconds(call: Callable[[], object], device: torch.device) -> float:
-    """Returns the shortest time of a call; on a GPU the time of its kernels, without delays by the host."""
+    """Returns the shortest time of a call; on a GPU, the time of its kernels, without delays by the host."""
     call()
     return _on_cpu(call) if device.type == "cpu" else _on_gpu(call, device)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the logger "normjit" is told: at INFO which operators are replaced and restored, at WARNING, once for each
+"""What the logger "normjit" is told: at INFO, which operators are replaced and restored; at WARNING, once for each
 reason, what is left to torch."""
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def silent() -> Iterator[None]:
 
 
 def left_to_torch(what: str, reason: str | None) -> None:
-    """Logs why normjit does not serve something that it was asked to, the first time for each reason."""
+    """Logs why normjit does not serve something that it was asked to serve, once for each reason."""
     if getattr(_thread, "is_silent", False) or (what, reason) in _told or len(_told) == MOST_REASONS:
         return
     _told.add((what, reason))

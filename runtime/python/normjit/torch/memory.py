@@ -19,10 +19,10 @@ MANY_ROWS, MANY_ELEMENTS = 8192, 1 << 24
 
 
 def keep_host_memory() -> None:
-    """Makes glibc keep the memory of freed tensors for new ones, in this process and from now on. Otherwise it
-    returns blocks of more than 32 MB to the system each time, and page faults take most of the time of a CPU
-    operator with such a result. The process then holds the most memory it ever needed. Raises Unavailable if
-    malloc is not glibc's."""
+    """Makes glibc keep the memory of freed tensors for new ones, in this process and from now on. Otherwise it returns
+    blocks of more than 32 MB to the system each time, and page faults take most of the time of a CPU operator with
+    such a result. The process then holds the most memory that it has ever needed. Raises Unavailable if malloc is
+    not glibc's."""
     libc = ctypes.CDLL(None)
     if not hasattr(libc, "gnu_get_libc_version") or not hasattr(libc, "mallopt"):
         raise Unavailable("keep_host_memory: this process's malloc is not glibc's")
@@ -35,11 +35,11 @@ def prepare(model: torch.nn.Module, dtype: torch.dtype | None = None, residual: 
             rows: int | Sequence[int] | None = None) -> int:
     """Makes the kernels of a model's norms, for training and for inference, by passing rows of zeros through each norm.
     Use it before a CUDA graph is captured, because a capture cannot make kernels, or so that no step has to wait for
-    them. Call it after enable() and patch(), with the types of the training: `dtype` is the type of the norms' inputs,
-    None means the type of their weights; with `residual`, normjit's modules are also called with a residual. `rows`: how
-    many rows the inputs will have, such as batch times sequence, or several such numbers; a kernel takes any number, but
-    is fastest for about as many as it was made for. None: many, as far as 16 million elements go. Returns the number of
-    modules; raises InvalidArgument if there is none."""
+    them. Call it after enable() and patch(), with the types of the training: `dtype` is the type of the norms'
+    inputs, and None means the type of their weights; with `residual`, normjit's modules are also called with a
+    residual. `rows` says how many rows the inputs will have, such as batch times sequence, or gives several such
+    numbers. A kernel takes any number, but is fastest for about as many as it was made for. None means many, up to
+    16 million elements. Returns the number of modules. Raises InvalidArgument if there is none."""
     check_model(model)
     dtype = checked_dtype(dtype)
     counts = list(rows) if isinstance(rows, Sequence) else [rows]

@@ -27,7 +27,7 @@ class LayerNorm(torch.nn.LayerNorm):
     main_grad: as in layer_norm(), for one normalised dimension. Raises InvalidArgument, as its forward does."""
 
     has_backward = can_torch_compile = True  # for Hugging Face's kernels
-    main_grad = False  # also for modules whose class was changed to this one
+    main_grad = False  # also serves modules whose class was changed to this one
 
     def __init__(self, normalized_shape: Shape, eps: float = 1e-5, elementwise_affine: bool = True, bias: bool = True,
                  device: torch.device | str | int | None = None, dtype: torch.dtype | None = None, *,
@@ -81,7 +81,7 @@ class RMSNorm(torch.nn.RMSNorm):
         check_finite("weight_offset", weight_offset)
         if weight_offset and not elementwise_affine:
             raise InvalidArgument(f"weight_offset: {weight_offset}; must be 0 without a weight")
-        self.weight_offset = weight_offset  # before the weight is filled
+        self.weight_offset = weight_offset  # must be set before the weight is filled
         super().__init__(shape, eps, elementwise_affine, _checked_device(device), checked_dtype(dtype))
         self.main_grad = main_grad
 
@@ -121,7 +121,7 @@ def _checked_shape(normalized_shape: Any, main_grad: bool) -> tuple[int, ...]:
 
 
 def checked_dtype(dtype: torch.dtype | None) -> torch.dtype | None:
-    """Returns the type, or None if it is None; raises InvalidArgument for a type that kernels do not have."""
+    """Returns the type, or None if it is None. Raises InvalidArgument for a type that kernels do not have."""
     if dtype is not None and dtype not in ALL_TYPES:
         raise InvalidArgument(f"dtype: {dtype!r}; allowed: None, {', '.join(map(str, ALL_TYPES))}")
     return dtype
@@ -141,8 +141,8 @@ def _check_input(name: str, x: torch.Tensor, shape: tuple[int, ...]) -> None:
 
 
 def _flat(dimensions: int, *tensors: Any) -> list[Any]:
-    """Returns each tensor with its last dimensions as one. A tensor with fewer dimensions stays as it is, so that
-    the function refuses it."""
+    """Returns each tensor with its last dimensions merged into one. A tensor with fewer dimensions stays as it is, so
+    that the function refuses it."""
     return [t.flatten(-dimensions) if isinstance(t, torch.Tensor) and t.dim() >= dimensions else t for t in tensors]
 
 

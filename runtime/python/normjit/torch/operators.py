@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.ops.normjit.layer_norm_backward and rms_norm_backward do what aten's operators do, but also add the gradient
-of a residual stream to dx, recompute missing statistics from x, and support zero-centred weights. They have no
-derivative of their own; normjit.torch.functional guards that. The operators called _into add the gradients of
-weight and bias to the tensors dweight and dbias if these are given, and return none for them.
+"""torch.ops.normjit.layer_norm_backward and rms_norm_backward do what aten's operators do. In addition, they add the
+gradient of a residual stream to dx, recompute missing statistics from x, and support zero-centred weights. They have
+no derivative of their own; normjit.torch.functional guards that. The operators whose names end in _into add the
+gradients of weight and bias to the tensors dweight and dbias if these are given, and return none for them.
 torch.ops.normjit.layer_norm and rms_norm are the norms themselves, of x + residual if there is a residual: they
 return y, the sum or None and, on request, the statistics."""
 import re
@@ -57,8 +57,8 @@ def register():
 
 
 def serves(device):
-    """True if the operators have kernels for a type of device. Defines them if needed: also in a process that
-    received or loads a patched model, and while torch traces the first call."""
+    """True if the operators have kernels for a type of device. Defines the operators if needed, even in a process that
+    received or loaded a patched model, and while torch traces the first call."""
     if not served:
         register()
     return device in served
@@ -69,7 +69,7 @@ def serves(device):
 serves._dynamo_marked_constant = True
 
 
-# The required shapes of operands, as in torch_operator.cpp.
+# The shapes that operands must have, as in torch_operator.cpp.
 MATRIX, STATISTIC, WEIGHT, SUM = "matrix", "statistic", "weight", "sum"
 FORMS = {"dy": MATRIX, "residual": MATRIX, "mean": STATISTIC, "rstd": STATISTIC, "weight": WEIGHT, "bias": WEIGHT,
          "dresidual": MATRIX, "dweight": SUM, "dbias": SUM}
@@ -77,7 +77,7 @@ TYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 
 def _fake(name):
-    """Returns an operator without its kernel: the same checks, with the same messages, and empty results."""
+    """Returns an operator without its kernel: it makes the same checks, with the same messages, and empty results."""
     arguments, results = SCHEMAS[name].split("->")
     names = re.findall(r"(\w+)[,)]", arguments)
     count = results.count("Tensor")
@@ -115,7 +115,7 @@ class _Checks:
         self.given, self.results = given, results
         self.x, self.row = given["x"], list(given["normalized_shape"])
         self.outer = list(self.x.shape[: max(self.x.dim() - len(self.row), 0)])
-        self.slices = 0  # the number of x's first dimensions for which weights have a row each
+        self.slices = 0  # how many of the first dimensions of x have their own rows of weights
 
     def all(self):
         self.check_type("x", self.x)
@@ -177,7 +177,7 @@ class _Checks:
 
 
 def _check_equal(sizes, others, message):
-    """Checks that sizes are equal. Sizes that a graph does not know yet are checked by torch when it does."""
+    """Checks that sizes are equal. Torch checks sizes that a graph does not know yet when it knows them."""
     torch._check(sizes is not None and others is not None and len(sizes) == len(others), message)
     for size, other in zip(sizes, others):
         torch._check(size == other, message)

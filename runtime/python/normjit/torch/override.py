@@ -12,7 +12,7 @@ from normjit._library import InvalidArgument, Unavailable
 from normjit.log import logger
 from normjit.torch import _kernels, log
 
-OPERATORS = {  # with the numbers of normjit_torch_kernel
+OPERATORS = {  # and their numbers in normjit_torch_kernel
     0: ("layer_norm", "cpu", "native_layer_norm_backward", "CPU"),
     1: ("layer_norm", "cuda", "native_layer_norm_backward", "CUDA"),
     2: ("rms_norm", "cuda", "_fused_rms_norm_backward", "CUDA"),
@@ -61,7 +61,7 @@ def enable(layer_norm: bool = True, rms_norm: bool = True, devices: Devices = No
 
 
 def _kinds(devices: Any) -> list[str]:
-    """Returns the kinds of the named devices, each once."""
+    """Returns the kinds of the named devices, without duplicates."""
     is_one = isinstance(devices, (str, torch.device)) or not isinstance(devices, collections.abc.Iterable)
     named = [devices] if is_one else list(devices)
     found = [device for device in map(_device, named) if device is not None]
@@ -77,7 +77,7 @@ def _kinds(devices: Any) -> list[str]:
 
 
 def _device(named: object) -> torch.device | None:
-    """Returns the torch.device of a name; None if there is none, or one that normjit never serves."""
+    """Returns the torch.device with this name; None if there is none, or if normjit never serves it."""
     if not isinstance(named, (str, torch.device)):
         return None
     try:
@@ -114,7 +114,7 @@ def disable() -> None:
 @contextlib.contextmanager
 def enabled(layer_norm: bool = True, rms_norm: bool = True, devices: Devices = None,
             threads: str | None = None) -> collections.abc.Iterator[None]:
-    """Enables normjit inside a with statement, for the whole process and not only the thread."""
+    """Enables normjit inside a with statement, for the whole process and not only for the thread."""
     with _lock:
         before = set(_enabled)
     enable(layer_norm, rms_norm, devices, threads)
@@ -128,7 +128,7 @@ def enabled(layer_norm: bool = True, rms_norm: bool = True, devices: Devices = N
 
 @contextlib.contextmanager
 def disabled() -> collections.abc.Iterator[None]:
-    """Disables normjit inside a with statement, for the whole process and not only the thread."""
+    """Disables normjit inside a with statement, for the whole process and not only for the thread."""
     with _lock:
         before = set(_enabled)
         disable()
@@ -165,7 +165,7 @@ def _give_back(kernel: int) -> None:
 
 
 def _keep_torch_kernels() -> None:
-    """Defines operators of normjit that call torch's own kernels, for calls that are left to them."""
+    """Defines operators of normjit that call torch's own kernels, for calls that are left to those."""
     global _fallbacks
     if _fallbacks is not None:
         return
@@ -193,8 +193,8 @@ def _caller_of(operator: str, kernel: Any, key: str) -> collections.abc.Callable
 
 
 def _spend_warning(library: torch.library.Library) -> None:
-    """Uses up a warning that torch prints to stderr once per process, when the first kernel replaces another; in
-    Python it can be ignored. It is spent on an operator of our own, because other threads may be calling torch's."""
+    """Uses up a warning that torch prints to stderr once per process, when the first kernel replaces another; Python
+    can ignore it. It is spent on one of our own operators, because other threads may be calling torch's."""
     library.define("replaced() -> ()")
     library.impl("replaced", lambda: None, "CPU")
     with warnings.catch_warnings():

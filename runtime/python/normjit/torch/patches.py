@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""patch(model): normjit's backward pass for norms that are written in Python. A patched module gets a class of its
-own, derived from its old one, and a mark. A copy of the module computes with the copy's parameters."""
+"""patch(model): normjit's backward pass for norms that are written in Python. A patched module gets its own class,
+derived from its old one, and a mark. A copy of the module computes with the copy's parameters."""
 import collections
 import copyreg
 import dataclasses
@@ -32,11 +32,11 @@ class Patch:
     norm: Norm  # what a call with x alone computes, or None
     gated: Norm  # what a call with x and a gate computes, or None
     name: str  # its name in the model
-    forward: bool  # true if the forward pass is normjit's, too
+    forward: bool  # true if normjit also computes the forward pass
     verify: bool
     left: collections.Counter = dataclasses.field(default_factory=collections.Counter)
 
-    def __reduce__(self):  # so that a copy starts like a new mark, which was never called
+    def __reduce__(self):  # a copy then starts like a new mark, which was never called
         return Patch, (self.norm, self.gated, self.name, self.forward, self.verify)
 
 
@@ -133,11 +133,11 @@ class _Patched:
     def __reduce_ex__(self, protocol):
         made = super().__reduce_ex__(protocol)
         if made[0] is not copyreg.__newobj__ or ORIGINAL not in vars(made[1][0]):
-            return made  # an instance made by the module's own class, or of a class derived from the patched one
+            return made  # the module's own class made the instance, or a class derived from the patched one did
         return (_rebuilt, (class_of(self), *made[1][1:]), *made[2:])
 
     def forward(self, *arguments, **named):
-        if not isinstance(self, _Patched):  # called through a bound method that others kept beyond unpatch()
+        if not isinstance(self, _Patched):  # it was called through a bound method that somebody kept after unpatch()
             return type(self).forward(self, *arguments, **named)
         mark = getattr(self, MARK, None)
         if mark is None:
@@ -147,7 +147,7 @@ class _Patched:
         weight, bias = _parameter(self, "weight"), _parameter(self, "bias")
         reason = "other arguments than x were given" if norm is None else _why_own(self, mark, norm, inputs, weight, bias)
         if reason is None:
-            # Dynamo of torch 2.10 and 2.11 takes no method of super() for an argument of an autograd.Function.
+            # Dynamo of torch 2.10 and 2.11 accepts no method of super() as an argument of an autograd.Function.
             return _by_normjit(self, mark, norm, inputs, weight, bias, lambda *given: super(_Patched, self).forward(*given))
         if reason and not torch.compiler.is_compiling():
             _count(mark, reason)
@@ -167,8 +167,8 @@ def _parameter(module, name):
 
 
 def _inputs(kind, arguments, named):
-    """Returns (x,) or (x, gate) of a call that passes them by name, or with the default values of all other parameters;
-    None for other calls."""
+    """Returns (x,) or (x, gate) for a call that passes them by name, or passes all other parameters with their default
+    values; None for other calls."""
     if len(arguments) == 2 and not named and arguments[1] is not None:
         return arguments
     defaults = None if torch.compiler.is_compiling() else parameters_of_forward(kind)
@@ -191,7 +191,7 @@ def _count(mark, reason):
 
 
 def _why_own(module, mark, norm, inputs, weight, bias):
-    """Returns why a call is left to the module: "" if there will be no gradient, None if normjit serves it."""
+    """Returns why a call is left to the module; "" if there will be no gradient, None if normjit serves the call."""
     x = inputs[0]
     for name, tensor in zip(("x", "its gate"), inputs):
         if not isinstance(tensor, torch.Tensor):
@@ -227,7 +227,7 @@ def _why_no_gate(x, gate):
 
 
 def _why_another(module, norm, inputs, weight, bias, has_gradient):
-    """Returns why a module may not compute the norm that it was recognised as, for an x of [.., N]; "" and None as
+    """Returns why a module may not compute the norm that it was recognised as, for an x of [.., N]; "" and None are as
     in _why_own()."""
     x = inputs[0]
     changed = _changed(module, norm)
@@ -247,8 +247,8 @@ def _why_another(module, norm, inputs, weight, bias, has_gradient):
 
 
 def _changed(module, norm):
-    """Names a thing that the module's code reads and that has changed since it was recognised; returns None if there is
-    none."""
+    """Names something that the module's code reads and that has changed since it was recognised; returns None if there
+    is nothing."""
     for name, value in norm.constants:
         if probes.is_other(getattr(module, name, probes), value):
             return f"its attribute {name}"

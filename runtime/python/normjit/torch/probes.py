@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decides whether a module computes a norm: compares its outputs and gradients, for inputs of many kinds, with the
-definition in double precision. It does not call the module itself but a twin with its class, its attributes and
-random parameters, in a separate thread, where no mode, autocast, hook on saved tensors or default device is in
-force."""
+"""Decides whether a module computes a norm, by comparing its outputs and gradients, for inputs of many kinds, with the
+definition in double precision. It does not call the module itself but a twin, which has the module's class and
+attributes and random parameters, in a separate thread, where no mode, autocast, hook on saved tensors or default
+device is in force."""
 import contextlib
 import dataclasses
 import enum
@@ -30,7 +30,7 @@ class Refused(Exception):
 
 
 class Raised(Refused):
-    """The module raised, as it may for inputs that it does not accept."""
+    """Raised if the module raised, which is allowed for inputs that it does not accept."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Norm:
     constants: tuple = ()  # (name, value) of the other attributes that it reads
     functions: tuple = dataclasses.field(default=(), compare=False)  # (name, function) of the methods that it calls
     ranks: frozenset = frozenset()  # numbers of dimensions of x that were tried and can be served
-    groups: int = 1  # groups of columns that are normalised apart
+    groups: int = 1  # groups of columns that are normalised separately
     variables: tuple = ()  # (module, name, value) of the global variables that it reads
     checked: dict = dataclasses.field(default_factory=dict, compare=False, repr=False)  # results of trials.check()
 
@@ -81,8 +81,8 @@ class _TorchsOwn(TorchDispatchMode):
 
 
 def alone(function, *arguments):
-    """Runs a function in a separate thread, where torch's thread-local state is fresh. Returns its result or raises its
-    exception."""
+    """Runs a function in a separate thread, where torch's thread-local state is fresh. Returns its result, or raises
+    its exception."""
     # Without a GPU, torch 2.10 uses a device guard in the memory of the first thread that traces, even after its end.
     getattr(torch._C, "_ensureCUDADeviceGuardSet", lambda: None)()
     done = []
@@ -104,8 +104,8 @@ def alone(function, *arguments):
 
 
 class _Recorder:
-    """The first base of a twin's class: records the attributes that the module's code reads. It refuses attributes
-    whose content may change unnoticed, and any assignment."""
+    """The first base of a twin's class. Records the attributes that the module's code reads. Refuses attributes whose
+    content may change unnoticed, and any assignment."""
 
     def __init_subclass__(cls, **named):
         pass  # hides this class from a register of classes that the module's own class may keep
@@ -135,7 +135,7 @@ def attributes_of(twin):
 
 
 def _read(twin, name, value):
-    """Returns the value of a twin's attribute and records it."""
+    """Returns the value of a twin's attribute, and records it."""
     kept = attributes_of(twin)["_normjit_read"]
     if name == "training" or name in kept:
         return value
@@ -156,8 +156,8 @@ def _refusal(twin, reason):
 
 
 def twin_of(module, kind, dtypes, device, generator):
-    """Returns a module of the class `kind` with a module's attributes, without hooks, and with random parameters of
-    the types that `dtypes` gives by name; None: such a parameter is None."""
+    """Returns a module of the class `kind` with a module's attributes, without hooks, and with random parameters of the
+    types that `dtypes` gives by name. If a type is None, the parameter is None."""
     twin = object.__new__(types.new_class(kind.__name__, (_Recorder, kind)))
     attributes = attributes_of(twin)
     attributes.update(vars(torch.nn.Module()))
@@ -224,7 +224,7 @@ def gradients(twin, inputs, dy):
 
 
 def _tried(function, *arguments, **named):
-    """Returns what the module's code returns. Raises Raised for whatever it raises."""
+    """Returns what the module's code returns. Raises Raised for anything that it raises."""
     try:
         return function(*arguments, **named)
     except (Refused, *NO_MEMORY):
@@ -234,8 +234,8 @@ def _tried(function, *arguments, **named):
 
 
 def definition(norm, inputs, dy, weight, bias):
-    """Returns, in double, for a Norm and rows of [R,N]: y; the gradients of the inputs, weight and bias; and for each
-    input the size of the terms that are subtracted in its gradient."""
+    """Returns, in double, for a Norm and rows of [R,N]: y; the gradients of the inputs, weight and bias; and, for each
+    input, the size of the terms that are subtracted in its gradient."""
     x, *gates = (t.double() for t in inputs)
     dy, weight = dy.double(), weight.double() + norm.weight_offset
     eps = eps_of(norm.eps, inputs[0].dtype)

@@ -16,7 +16,7 @@ from normjit.torch.probes import Refused
 
 TORCHS = torch.nn.LayerNorm, torch.nn.RMSNorm
 MARK = "_normjit_patch"  # the attribute with which patch() marks a module
-ORIGINAL = "_normjit_original"  # an attribute of such a module's class: the class that it had
+ORIGINAL = "_normjit_original"  # an attribute of such a module's class, the class that the module had before
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,9 +50,9 @@ def check_model(model):
 
 
 def found(model: torch.nn.Module) -> "list[Found]":
-    """Returns all modules of a model whose parameters could be a norm's, torch's norms of rows, patched modules, and modules
-    without parameters whose name says norm, as a list of Found. It does not call the modules: probes run copies with their
-    code and random parameters. Raises normjit.InvalidArgument unless given a torch.nn.Module."""
+    """Returns a list of Found for all modules of a model whose parameters could be a norm's, torch's norms of rows,
+    patched modules, and modules without parameters whose names contain "norm". It does not call the modules: probes
+    run copies with their code and random parameters. Raises normjit.InvalidArgument unless given a torch.nn.Module."""
     check_model(model)
     known = {}
     return [look_at(name, module, known)[0] for name, module in model.named_modules()
@@ -70,7 +70,7 @@ def is_patched(module):
 
 
 def has_patched_class(module):
-    """True if the forward of a module's class is that of patch(). The module may have another forward of its own."""
+    """True if patch() has given a module's class its forward. The module may still have another forward of its own."""
     return MARK in vars(module) and hasattr(type(module), ORIGINAL)
 
 
@@ -95,8 +95,8 @@ def _is_unweighted_norm(module):
 
 
 def look_at(name, module, known):
-    """Returns a module's Found, the Norm that it computes from x alone, and the Norm that it computes with a gate; None
-    for either if there is none. `known` caches results by everything that decides them."""
+    """Returns a module's Found, the Norm that it computes from x alone, and the Norm that it computes with a gate; each
+    Norm is None if there is none. `known` caches results by everything that decides them."""
     kind = class_of(module)
     left = _why_left(module)
     if left is not None:
@@ -129,7 +129,7 @@ def _recognised(module, kind, has_gate):
 
 @functools.lru_cache(maxsize=256)
 def parameters_of_forward(kind):
-    """Returns default values by parameter name, or None for a forward() with other kinds of parameters."""
+    """Returns default values by parameter name; None for a forward() with other kinds of parameters."""
     parameters = list(inspect.signature(kind.forward).parameters.values())[1:]
     if not parameters or any(each.kind is not each.POSITIONAL_OR_KEYWORD for each in parameters):
         return None

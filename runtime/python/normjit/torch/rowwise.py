@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes formulas of row-wise functions in torch code: traces a function and writes its graph as a formula."""
+"""Makes formulas from row-wise functions in torch code: traces a function, and writes its graph as a formula."""
 from __future__ import annotations
 
 import collections
@@ -37,7 +37,7 @@ IS_OTHER = ("computes something else than was traced; code that asks for devices
             "row-wise function")
 IS_MADE = "normjit.torch.rowwise: the function is made in code that torch.compile traces; make it outside, once"
 _lock = threading.Lock()  # torch traces in one thread at a time
-_thread = threading.local()  # its attribute `traces` is true in a thread that traces a function
+_thread = threading.local()  # its attribute `traces` is true in a thread that is tracing a function
 _numbers = itertools.count()
 _functions: weakref.WeakValueDictionary[str, _Rowwise] = weakref.WeakValueDictionary()  # by key
 
@@ -51,21 +51,26 @@ def rowwise(function: Callable[..., Any]) -> Callable[..., Any]:
             h = h * torch.rsqrt(h.pow(2).mean(-1, keepdim=True) + 1e-6)
             return (weight * h * torch.nn.functional.silu(z.float())).to(x.dtype)
 
-    `function` computes tensors of x's shape, or of [..., 1] or [...], from x, its first tensor, of [..., N], from
-    others of this shape, of [N], of [..., 1], and of one number, by arithmetic, what reduces the last dimension, such as mean, var and
-    amax, functions such as exp, silu and gelu, choices by comparisons, such as torch.where((x > 0) & (z != 1), x, z), losses
-    such as huber_loss(x, z, reduction="none"), torch's own norms of rows: layer_norm, rms_norm, normalize and
-    softmax, and halves of rows, which torch.cat joins again, or their elements at even and odd places, which torch.stack
-    joins, as in RoPE. It returns a tensor, or tensors and None in
-    tuples, named tuples, lists and dicts of any depth; an argument that it returns is returned as it is, not copied.
+    The first tensor of `function`, x, is [..., N]. Other tensors have the same shape, or are [N], [..., 1], or one number.
+    Results have x's shape, or are [..., 1] or [...]. The function may use
 
-    It is traced once for each kind of arguments. Arguments that are not tensors become constants of the trace, and so does
-    everything else that the code reads, such as global variables. All tensors must be arguments, and so must the number of
-    rows if a result depends on it. Intermediate values are not rounded: in a 16-bit type, results are nearer to double
-    precision than the function's own. Their types are the function's own for these arguments without autocast. All else is
-    as in formula(). A method is decorated in the body of its class; torch.compile leaves it out of its graphs, since an
-    object is no constant there. Raises normjit.InvalidArgument with the operation that is not row-wise, or that formulas do
-    not have."""
+    - arithmetic, functions such as exp, silu and gelu, and losses such as huber_loss(x, z, reduction="none");
+    - reductions of the last dimension, such as mean, var and amax;
+    - choices by comparisons, such as torch.where((x > 0) & (z != 1), x, z);
+    - torch's own norms of rows: layer_norm, rms_norm, normalize and softmax;
+    - halves of rows, which torch.cat joins again, or their elements at even and odd places, which torch.stack joins, as
+      in RoPE.
+
+    It returns a tensor, or tensors and None in tuples, named tuples, lists and dicts of any depth. If it returns an
+    argument, that argument is returned as it is, not copied.
+
+    The function is traced once for each kind of arguments. Arguments that are not tensors become constants of the trace,
+    and so does everything else that the code reads, such as global variables. All tensors must be arguments, and so must
+    the number of rows if a result depends on it. Intermediate values are not rounded: in a 16-bit type, results are
+    nearer to double precision than the function's own. Their types are those that the function itself would return for
+    these arguments without autocast. All else is as in formula(). A method is decorated in the body of its class;
+    torch.compile leaves it out of its graphs, because an object is no constant there. Raises normjit.InvalidArgument,
+    which names the operation that is not row-wise, or that formulas do not have."""
     return _graphs.outside(IS_MADE, _Rowwise, function) if _graphs.is_traced() else _Rowwise(function)
 
 
@@ -75,11 +80,12 @@ class _Rowwise:
     def __init__(self, function: Callable[..., Any]) -> None:
         functools.update_wrapper(self, function)
         self.__wrapped__ = function
-        self._key = str(next(_numbers))  # a constant for torch.compile, as a number or an object is not in each of its versions
+        self._key = str(next(_numbers))  # a constant for torch.compile, which numbers and objects are not in each of
+                                         # its versions
         _functions[self._key] = self
         try:
             parameters = inspect.signature(function).parameters.values()
-        except ValueError:  # such as torch.sigmoid
+        except ValueError:  # torch.sigmoid, for example
             raise InvalidArgument(f"rowwise: {_shown(function)} does not tell its parameters; give a Python function that "
                                   "calls it") from None
         self._parameters = [each.name for each in parameters]
@@ -95,10 +101,10 @@ class _Rowwise:
     def __reduce__(self) -> Any:
         function = self.__wrapped__
         named: Any = sys.modules.get(getattr(function, "__module__", ""))
-        path = getattr(function, "__qualname__", "")  # which objects that can be called lack, such as partial()
+        path = getattr(function, "__qualname__", "")  # objects that can be called, such as partial(), lack it
         for name in path.split("."):
             named = getattr(named, name, None)
-        if named is self:  # a decorated function: as functions are pickled
+        if named is self:  # this is a decorated function, which is pickled like any function
             return path
         return rowwise, (function,)
 
@@ -106,13 +112,13 @@ class _Rowwise:
         return self
 
     def __set_name__(self, owner: type, name: str) -> None:
-        """Makes a method of a function in the body of a class. All other functions lack __get__(): Dynamo of torch 2.10
-        and 2.11 would call it for attributes of objects as well."""
+        """Turns a function into a method in the body of a class. All other functions lack __get__(), because Dynamo of
+        torch 2.10 and 2.11 would call it for attributes of objects as well."""
         setattr(owner, name, _Method(self.__wrapped__))
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         if not torch.compiler.is_compiling() and hasattr(_thread, "traces"):
-            return self.__wrapped__(*arguments, **named)  # a part of another row-wise function
+            return self.__wrapped__(*arguments, **named)  # this is a part of another row-wise function
         bound = self._bound(arguments, named)
         given = {name: value for name, value in bound.items() if isinstance(value, torch.Tensor)}
         if not given:
@@ -130,7 +136,7 @@ class _Rowwise:
         bound = {**self._defaults, **positional, **named}
         fit = len(positional) == len(arguments) and not any([name in named for name in positional])
         if not fit or len(bound) != len(self._parameters) or not all([name in bound for name in self._parameters]):
-            inspect.signature(self.__wrapped__).bind(*arguments, **named)  # says what is wrong
+            inspect.signature(self.__wrapped__).bind(*arguments, **named)  # this says what is wrong
         return {name: bound[name] for name in self._parameters}
 
 
@@ -177,7 +183,8 @@ def _by_torch(plan: Written, given: dict[str, torch.Tensor]) -> list[torch.Tenso
 
 def _axes(name: str, tensor: torch.Tensor, first_name: str, first: torch.Tensor) -> str:
     for each_name, each in ((first_name, first), (name, tensor)):
-        if each.is_nested or each.layout is not torch.strided or each.device != first.device:  # a nested tensor has no shape
+        if each.is_nested or each.layout is not torch.strided or each.device != first.device:  # a nested tensor has no
+                                                                                               # shape
             check_tensor(each_name, each, first_name, first)
     for axes, shape in (("M,N", first.shape), ("", ()), ("", (1,)), ("N", first.shape[-1:]), ("M", (*first.shape[:-1], 1))):
         if is_shape(tensor, shape):
@@ -197,7 +204,7 @@ def _plan(key: str, kinds: Any, others: Any, cols: int) -> Written:
 
 
 def _told_apart(value: Any) -> Any:
-    """Returns a key that tells apart constants that compare equal but behave differently: True, 1 and 1.0, or 0.0 and
+    """Returns a key that distinguishes constants that compare equal but behave differently: True, 1 and 1.0, or 0.0 and
     -0.0."""
     if isinstance(value, (tuple, list)):
         return type(value), *map(_told_apart, value)
@@ -217,7 +224,7 @@ def _traced(function: Callable[..., Any], kinds: tuple[tuple[str, str, torch.dty
 
 def _shapes(dimensions: int, cols: int) -> list[dict[str, tuple[int, ...]]]:
     """Returns three sets of shapes, by axes: for few rows, for one row, and for many. Every dimension before the last
-    differs from set to set in its size, and in its place among the sizes, so that code that reads sizes computes
+    differs from set to set in its size, and in its rank among the sizes, so that code that reads sizes computes
     something else for one of the sets."""
     rows = dimensions - 1
     side = int(MANY_ROWS ** (1 / max(rows, 1)))
@@ -226,7 +233,7 @@ def _shapes(dimensions: int, cols: int) -> list[dict[str, tuple[int, ...]]]:
 
 
 def _shape(shapes: Mapping[str, tuple[int, ...]], axes: str, dimensions: int) -> tuple[int, ...]:
-    """Returns the shape of a tensor with these axes; one number is a tensor of () or (1,)."""
+    """Returns the shape of a tensor with these axes. A single number is a tensor of () or (1,)."""
     return shapes[axes] if axes else (1,) * dimensions
 
 
@@ -285,7 +292,7 @@ def _decompositions() -> Any:
 
 class _Given(TorchDispatchMode):
     """Refuses operations that mix a trace's tensors, which have no data, with tensors that have data, or that read
-    numbers of a trace's tensors."""
+    numbers from a trace's tensors."""
 
     def __torch_dispatch__(self, operator: Any, kinds: Any, arguments: Any = (), named: Any = None) -> Any:
         if torch.Tag.data_dependent_output in operator.tags or torch.Tag.dynamic_output_shape in operator.tags:
@@ -300,16 +307,16 @@ class _Given(TorchDispatchMode):
 
 
 def _inputs(kinds: Any) -> dict[str, str]:
-    """Returns the axes of tensors by their names in the formula. A name is the parameter's with a number, so that it is
-    neither another tensor's name, nor a value's, nor a gradient's."""
+    """Returns the axes of tensors by their names in the formula. A name is the parameter's name with a number, so that
+    it is not the name of another tensor, a value or a gradient."""
     return {f"{rowwise_formula.letters(name)}_{i}": axes for i, (name, axes, *_) in enumerate(kinds)}
 
 
 def _check(function: Callable[..., Any], of_tensors: Callable[..., Any], plan: Written, kinds: Any,
            shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Refuses a function that does not compute what was traced, for example because it looks at devices, and one whose
-    gradients are not those of its values, for example because of no_grad(). Compares the function with its formula on
-    the first inputs that give only finite results."""
+    """Refuses a function that does not compute what was traced, for example because it looks at devices, and a function
+    whose gradients are not those of its values, for example because of no_grad(). Compares the function with its
+    formula on the first inputs that give only finite results."""
     generator = torch.Generator().manual_seed(0)
     for scales in _scales(len(kinds)):
         wide = [((torch.rand(_shape(shapes, axes, dim), generator=generator, dtype=torch.float64) + 0.5) * scale).requires_grad_()
@@ -358,7 +365,7 @@ def _gradients(results: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor],
 
 
 def _has_backward() -> bool:
-    """False in a process that was forked after a backward pass, where torch refuses all others."""
+    """False in a process that was forked after a backward pass, because torch refuses all others there."""
     leaf = torch.zeros((), requires_grad=True)
     try:
         torch.autograd.grad(leaf * 1, leaf)

@@ -13,7 +13,7 @@ from normjit.torch.rowwise_writer import Shapes, Writer
 
 
 def letters(name: str) -> str:
-    """Returns a Python name as a formula can have it: letters, digits and _, at most 32."""
+    """Returns a Python name in the form that a formula allows: letters, digits and _, at most 32."""
     return "".join(c if c.isalnum() and c.isascii() else "_" for c in name)[:32]
 
 
@@ -23,7 +23,7 @@ class Output(NamedTuple):
     name: str
     axes: str
     dtype: str  # the name of torch's type
-    is_column: bool  # [..., 1] in torch
+    is_column: bool  # it is [..., 1] in torch
 
 
 class Written(NamedTuple):
@@ -31,7 +31,7 @@ class Written(NamedTuple):
 
     text: str
     tensors: tuple[str, ...]  # the names of the function's tensors, in order
-    inputs: tuple[str, ...]  # those that the formula reads
+    inputs: tuple[str, ...]  # the names of those that the formula reads
     outputs: tuple[Output, ...]
     results: Any  # the function's results, each as the name of an output or of one of the function's tensors, or None
 

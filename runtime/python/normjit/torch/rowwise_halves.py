@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Halves of rows, with which rotations such as RoPE compute: the first and the second half, or the elements at even and at
-odd places. Formulas have whole rows only, so half a row is written as a row that holds it twice: other numbers in its place
-could make gradients NaN. A rotation needs no such rows."""
+"""Halves of rows, with which rotations such as RoPE compute: the first and the second half, or the elements at even and
+at odd places. Formulas have only whole rows, so half a row is written as a row that holds it twice, because other
+numbers in its place could make gradients NaN. A rotation needs no such rows."""
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -16,10 +16,10 @@ Aten = torch.ops.aten
 class Kind(NamedTuple):
     """A way to cut rows into halves."""
 
-    axis: str  # of half a row, among the axes of values
-    signs: str  # an input of formulas, [N]: -1 at the places of the first half, 1 at those of the second
-    exchange: str  # the function that gives the other half's elements
-    joined: str  # the axes of a row whose halves are joined
+    axis: str  # the axis of half a row, among the axes of values
+    signs: str  # the name of an input [N] of formulas: -1 at the places of the first half, 1 at those of the second
+    exchange: str  # the function that returns the elements of the other half
+    joined: str  # the axes of a row in which halves are joined
 
     def signs_like(self, tensor: torch.Tensor) -> torch.Tensor:
         columns = tensor.shape[-1]
@@ -43,7 +43,7 @@ def shapes(axes: str, whole: tuple[int, ...]) -> dict[str, tuple[tuple[int, ...]
 
 
 def viewed(node: torch.fx.Node, axes: str, known: Shapes) -> str:
-    """Returns the axes of a view of a value with these axes, which may take its rows as pairs, or pairs as rows."""
+    """Returns the axes of a view of a value with these axes. The view may take rows as pairs, or pairs as rows."""
     other = axes.replace("N", "Q") if "N" in axes else axes.replace("Q", "N")
     return other if tuple(node.meta["val"].shape) in known.get(other, ()) else axes
 
@@ -98,7 +98,7 @@ def _selected(value: torch.Tensor, dim: int, place: int) -> Cut:
     return [pair[place]] if pair else []
 
 
-# The operations that take halves of rows: of a value of [..., N], or, the last two, of one of [..., N / 2, 2].
+# The operations that take halves of rows of a value [..., N] or, for the last two, of a value [..., N / 2, 2].
 CUTS: dict[Any, Any] = {Aten.slice.Tensor: _sliced, Aten.split.Tensor: _split, Aten.split_with_sizes.default: _split,
                         Aten.select.int: _selected, Aten.unbind.int: _unbound}
 WHOLE = {target: "Q" if target in (Aten.select.int, Aten.unbind.int) else "N" for target in CUTS}

@@ -11,15 +11,15 @@ from normjit.torch import graph_nodes as nodes
 
 Aten = torch.ops.aten
 
-# exp(a) - 1 without its loss of digits, for a finite exp(a). The gradient is exp(a): that of the product would lose all
-# digits where exp(a) is small.
+# exp(a) - 1 without its loss of digits, for a finite exp(a). Its gradient is exp(a), because that of the product would
+# lose all digits where exp(a) is small.
 EXPM1 = "(detach(tanh({0} * 0.5) * (exp({0}) + 1)) + (exp({0}) - detach(exp({0}))))"
 PATTERNS = {Aten.mish.default: "{0} * tanh(softplus({0}))", Aten.sign.default: "compare({0}, 0)",
             Aten.threshold.default: "where(compare({0}, {1}), {0}, {2})",
             Aten.expm1.default: f"where({{0}} - 88, exp({{0}}), {EXPM1.format('where({0} - 88, 0, {0})')})", Aten.lerp.Tensor: "{0} + {2} * ({1} - {0})",
             Aten.lerp.Scalar: "{0} + {2} * ({1} - {0})", Aten.zeros_like.default: "like(0, {0})",
             Aten.ones_like.default: "like(1, {0})", Aten.full_like.default: "like({1}, {0})",
-            # 0 where a is 0, and so is the gradient if log(b) is infinite
+            # 0 where a is 0; the gradient is 0 as well if log(b) is infinite
             Aten.xlogy.Tensor: "{0} * log(where(where({1}, 0, 1 - abs(compare({0}, 0))), 1, {1}))",
             Aten.log2.default: f"log({{0}}) / {math.log(2)!r}",
             Aten.log10.default: f"log({{0}}) / {math.log(10)!r}"}
@@ -34,18 +34,18 @@ PATTERNS.update({
     Aten.hardshrink.default: "where(compare(abs({0}), {1}), {0}, 0)",
     Aten.hardsigmoid.default: "where(compare(3, {0}), where(compare({0}, -3), ({0} + 3) / 6, 0), 1)",
     Aten.leaky_relu.default: "where({0}, {0}, {0} * {1})",
-    # What is infinite, or gets no gradient, must not take part in a product.
+    # A number that is infinite, or gets no gradient, must not take part in a product.
     Aten.hardswish.default: f"where(compare(3, {{0}}), {BETWEEN} * (({BETWEEN} + 3) / 6), {{0}})",
     Aten.huber_loss.default: f"{NEAR} * {NEAR} * 0.5 + {{3}} * ({FAR} - {NEAR})",
     Aten.smooth_l1_loss.default: f"{NEAR} * {NEAR} * (0.5 / {{3}}) + ({FAR} - {NEAR})"})
 LOSSES = {Aten.huber_loss.default, Aten.smooth_l1_loss.default}
 DEFAULTS = {Aten.hardtanh.default: (-1, 1), Aten.elu.default: (1, 1, 1), Aten.celu.default: (1,), Aten.hardshrink.default: (0.5,),
             Aten.leaky_relu.default: (0.01,), Aten.huber_loss.default: (1, 1), Aten.smooth_l1_loss.default: (1, 1),
-            Aten.softplus.default: (1, 20)}  # for the arguments after the first
+            Aten.softplus.default: (1, 20)}  # the arguments after the first
 CLAMPS = {Aten.clamp_min.default: ("max",), Aten.clamp_max.default: ("min",), Aten.clamp.default: ("max", "min"),
           Aten.clamp_min.Tensor: ("max",), Aten.clamp_max.Tensor: ("min",)}
 LOST = {torch.bool: " and compare them with < <= > >= == != only; what is true or false may be an argument of 1 and 0, to multiply with"}
-# What of (a, b) is greater than 0 where the comparison is true or, if it is negated, where it is false.
+# What must be greater than 0, given (a, b), where the comparison is true or, if it is negated, where it is false.
 COMPARISONS = {getattr(getattr(Aten, name), kind): (order, is_negated) for kind in ("Scalar", "Tensor")
                for name, order, is_negated in (("gt", "{0}, {1}", False), ("lt", "{1}, {0}", False),
                                                ("ge", "{1}, {0}", True), ("le", "{0}, {1}", True))}
@@ -54,8 +54,10 @@ LOGIC = {Aten.bitwise_and.Tensor: "{0} * {1}", Aten.logical_and.default: "{0} * 
 EQUALITIES = {getattr(getattr(Aten, name), kind): text for kind in ("Scalar", "Tensor")
               for name, text in (("eq", "1 - abs(compare({0}, {1}))"), ("ne", "abs(compare({0}, {1}))"))}
 CHOICES = {Aten.where.self: (0, 1, 2), Aten.where.ScalarOther: (0, 1, 2), Aten.where.ScalarSelf: (0, 1, 2), Aten.where.Scalar: (0, 1, 2),
-           Aten.masked_fill.Scalar: (1, 2, 0), Aten.masked_fill.Tensor: (1, 2, 0)}  # the places of condition, a and b
-OTHERS = {Aten.gelu.default, Aten.pow.Tensor_Scalar, Aten.roll.default, Aten.softplus.default}  # written by code of their own
+           Aten.masked_fill.Scalar: (1, 2, 0), Aten.masked_fill.Tensor: (1, 2, 0)}  # the places of the condition, a and
+                                                                                    # b
+OTHERS = {Aten.gelu.default, Aten.pow.Tensor_Scalar, Aten.roll.default, Aten.softplus.default}  # they have their own
+                                                                                                # code
 BINARY = {**nodes.BINARY, Aten.rsub.Scalar: "-", Aten.rsub.Tensor: "-"}
 SOFTMAX = {Aten._softmax.default: "{e} / row_sum({e})", Aten._log_softmax.default: "{a} - log(row_sum({e}))"}
 REDUCTIONS = {Aten.mean.default, Aten.sum.default, Aten.var.correction, Aten.std.correction,

@@ -21,8 +21,8 @@ NOT_GIVEN = "a tensor of shape {} is not an argument of the function; pass tenso
 
 
 class Writer:
-    """Writes the operations of a traced graph as lines of a formula. Values of [M] have the shape [..., 1] in torch or,
-    without the last dimension, [...]. The axis of half a row is that of halves.Kind."""
+    """Writes the operations of a traced graph as lines of a formula. In torch, values of [M] have the shape [..., 1]
+    or, without the last dimension, [...]. The axis of half a row is that of halves.Kind."""
 
     SAME = {Aten._to_copy.default, Aten.clone.default, Aten.alias.default, Aten.lift_fresh_copy.default,
             Aten.detach.default}  # some versions of torch record detach; the check of gradients refuses it
@@ -33,15 +33,17 @@ class Writer:
         self.shapes = {**{axes: (shape,) for axes, shape in shapes.items()}, "M": (shapes["M"], shapes["M"][:-1]), "": ((), (1,))}
         for axes in ("M,N", "N"):
             self.shapes.update(halves.shapes(axes, shapes[axes]))
-        self.kinds: dict[Any, str] = {}  # the axes that a value has as it is computed
-        self.values: dict[Any, str] = {}  # the key of result i of an operation with several is (node, i)
+        self.kinds: dict[Any, str] = {}  # the axes with which a value is computed
+        self.values: dict[Any, str] = {}  # result i of an operation with several results has the key (node, i)
         self.written: dict[torch.fx.Node, list[torch.fx.Node]] = {}
         self.squares: set[str] = set()
-        self.conditions: dict[Any, tuple[str, bool]] = {}  # what is greater than 0, and whether the condition then is false
+        self.conditions: dict[Any, tuple[str, bool]] = {}  # what is greater than 0, and whether the condition is false
+                                                           # in that case
         self.lines: list[str] = []
 
     def kind_of(self, node: torch.fx.Node) -> str:
-        """Returns the axes of a result: those of its operands. Shapes do not tell them apart in rows of one column."""
+        """Returns the axes of a result, which are those of its operands. In rows of one column, shapes cannot
+        distinguish them."""
         target: Any = node.target
         if target is getitem:
             return self.kinds.get(node.args, self.kinds[node.all_input_nodes[0]])
@@ -114,7 +116,7 @@ class Writer:
         self.values.update((each, self.values[node]) for each in written_to)
 
     def written_to(self, node: torch.fx.Node) -> list[torch.fx.Node]:
-        """Replaces an operation in place by the one that makes a new tensor. Returns the nodes of the tensor that was
+        """Replaces an operation in place by one that makes a new tensor. Returns the nodes of the tensor that was
         written to, which stand for the result from then on."""
         if not isinstance(node.target, torch._ops.OpOverload) or not node.target._schema.is_mutable:
             return []
@@ -154,7 +156,7 @@ class Writer:
         return self.of_elements(node)
 
     def write_halves(self, node: torch.fx.Node) -> None:
-        """Writes an operation that cuts rows into halves, or joins two."""
+        """Writes an operation that cuts rows into halves, or joins two halves."""
         source: Any = node.args[0]
         if node.target in halves.JOINS:
             kind, dim = halves.JOINS[node.target], (*node.args, 0)[1]
@@ -243,7 +245,7 @@ class Writer:
         for function, each in bounds:
             if isinstance(each, torch.fx.Node):
                 text = self.line(f"{function}({text}, {self.operand(each, node)})")
-            elif each is not None:  # an element that is the bound has no gradient, as in torch since 2.15
+            elif each is not None:  # an element that equals the bound has no gradient, as in torch since 2.15
                 bound = self.operand(each, node)
                 order = f"{text}, {bound}" if function == "max" else f"{bound}, {text}"
                 text = self.line(f"where(compare({order}), {text}, {bound})")
@@ -283,26 +285,28 @@ class Writer:
         return self.root(variance + " * 1", node) if target == Aten.std.correction else variance + " * 1"
 
     def norm(self, a: str, order: float) -> str:
-        """Writes a row's norm. The powers are those of shares of the largest element, so that they do not overflow."""
+        """Writes a row's norm. Powers are taken of quotients by the largest element, so that they do not overflow."""
         most = self.line(f"detach(row_max(abs({a})))")
         most = self.line(f"where(compare(inf, {most}), where({most}, {most}, 1), 1)")
         powers = self.line(f"row_sum(abs({a} / {most}) ^ {order!r})")
-        return f"where({powers}, where({powers}, {powers}, 1) ^ {1 / order!r}, 0) * {most}"  # the gradient of 0 is 0, as torch's
+        return f"where({powers}, where({powers}, {powers}, 1) ^ {1 / order!r}, 0) * {most}"  # the gradient of 0 is 0,
+                                                                                             # as in torch
 
     def root(self, a: str, node: torch.fx.Node) -> str:
-        """Writes a row's norm or standard deviation, given its square. Where the value is only clamped from below, the
-        square is clamped to the bound's square instead, and the root is taken after that."""
+        """Writes a row's norm or standard deviation, given its square. If the value is only clamped from below, clamps
+        the square to the square of the bound instead, and takes the root after that."""
         waiting = list(node.users)
         for user in waiting:
             if user.target in self.SAME:
                 waiting.extend(user.users)
             elif not self.is_clamp_from_below(user):
-                return f"sqrt_or_zero({a})"  # its gradient of 0 is 0, as torch's
+                return f"sqrt_or_zero({a})"  # its gradient at 0 is 0, as in torch
         self.squares.add(f"v{len(self.lines)}")
         return a
 
     def is_clamp_from_below(self, node: torch.fx.Node) -> bool:
-        """True if a node, possibly in place, clamps from below to a number whose square is not 0 in the type computed in."""
+        """True if a node clamps from below, possibly in place, to a number whose square is not 0 in the type of the
+        computation."""
         name = str(node.target).split(".")[1].rstrip("_") if isinstance(node.target, torch._ops.OpOverload) else ""
         bound: Any = node.args[1] if name in ("clamp_min", "clamp") else None
         if isinstance(bound, torch.fx.Node) and bound.target is Aten.scalar_tensor.default:
@@ -372,7 +376,7 @@ class Writer:
         return next(iter(self.values.values()))
 
     def needed_for(self, results: list[str]) -> tuple[list[str], set[str]]:
-        """Returns the lines that compute the results, their own lines last, and the names in them."""
+        """Returns the lines that compute the results, whose own lines come last, and the names in them."""
         lines, used = list(results), set(re.findall(r"\w+", " ".join(results)))
         for line in reversed(self.lines):
             if line.partition(" ")[0] in used:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""normjit's operators on DTensors: rows may be sharded, along any dimension except the normalised ones; gradients of
+"""normjit's operators on DTensors. Rows may be sharded, along any dimension except the normalised ones; gradients of
 weights are then partial sums on each rank."""
 import sys
 

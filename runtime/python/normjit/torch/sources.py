@@ -19,8 +19,8 @@ MOST_FUNCTIONS = 64  # the most functions that one forward() may lead to
 
 
 def variables_read(functions):
-    """Returns the constants in global variables that these Python functions read, or those that they call by name, as
-    (module, name, value). Raises Refused if they read anything else that may change from call to call."""
+    """Returns the constants in global variables that these Python functions, or functions that they call by name, read,
+    as (module, name, value). Raises Refused if they read anything else that may change from call to call."""
     waiting, seen, constants, stored = list(functions), set(), {}, set()
     while waiting:
         function = inspect.unwrap(waiting.pop())
@@ -44,7 +44,7 @@ def variables_read(functions):
 
 
 def changed(variables):
-    """Returns the name of the first of these (module, name, value) whose value is another now, or None."""
+    """Returns the name of the first of these (module, name, value) whose value has changed, or None."""
     for module, name, value in variables:
         found = vars(sys.modules[module]) if module in sys.modules else {}
         if is_other(found.get(name, found), value):
@@ -52,12 +52,12 @@ def changed(variables):
     return None
 
 
-# As torch.compiler.assume_constant_result() does; see operators.serves().
+# This does what torch.compiler.assume_constant_result() does; see operators.serves().
 changed._dynamo_marked_constant = True
 
 
 def names(function, word):
-    """True if the code of a Python function uses a name, as its own or as an attribute of something."""
+    """True if the code of a Python function uses a name, either its own or an attribute of something."""
     function = inspect.unwrap(function) if callable(function) else function
     return isinstance(function, types.FunctionType) and word in _names(function, "LOAD_GLOBAL", "LOAD_ATTR", "LOAD_METHOD")
 
@@ -74,7 +74,7 @@ def _module_of(function):
 
 
 def _names(function, *operations):
-    """Returns the operands of such operations in a function's code, and in that of the functions inside it."""
+    """Returns the operands of such operations in a function's code, and in the code of the functions inside it."""
     waiting, found = [function.__code__], set()
     while waiting:
         code = waiting.pop()
@@ -84,7 +84,7 @@ def _names(function, *operations):
 
 
 def _variables(function):
-    """Returns (name, value, is_global) of the global and captured variables that a Python function reads."""
+    """Returns (name, value, is_global) for the global and captured variables that a Python function reads."""
     names = _names(function, "LOAD_GLOBAL", "LOAD_NAME") & function.__globals__.keys()
     yield from ((name, function.__globals__[name], True) for name in sorted(names))
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):

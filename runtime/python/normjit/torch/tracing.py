@@ -13,14 +13,14 @@ def is_looked_into() -> bool:
 
 
 def is_transformed() -> bool:
-    """True if the code that torch.compile traces is inside a forward-mode derivative, or a transform of torch.func other
-    than vmap(). Their tangents do not pass through an operator of normjit: they become 0 without an error."""
+    """True if the code that torch.compile traces is inside a forward-mode derivative, or a transform of torch.func
+    other than vmap(). Their tangents do not pass through an operator of normjit, but become 0 without an error."""
     return torch.autograd.forward_ad._current_level >= 0 or _has_derivatives()
 
 
 def _is_exporting() -> bool:
-    """True inside torch.export. Called while torch.compile traces, whose own answer in torch 2.10 and 2.11 is True in all
-    that it traces."""
+    """True inside torch.export. Called while torch.compile traces, because its own answer in torch 2.10 and 2.11 is
+    True in everything that it traces."""
     return torch.compiler.is_exporting()
 
 

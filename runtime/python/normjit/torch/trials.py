@@ -41,7 +41,7 @@ class _Probe:
         self.twins = []
 
     def twin(self, dtypes, training=True, scale=1.0):
-        """Returns a twin. `dtypes` is one type, or the parameters' types as twin_of() takes them; `scale` is the
+        """Returns a twin. `dtypes` is one type, or the types of the parameters as twin_of() takes them; `scale` is the
         size of the parameters."""
         if isinstance(dtypes, torch.dtype):
             dtypes = _all_of(dtypes, probes.types_of(self.module))
@@ -56,8 +56,8 @@ class _Probe:
         return torch.randn(shape, generator=self.generator, device=self.device, dtype=torch.float32)
 
     def inputs(self, *shape, dtypes=(torch.float32,), scales=(1.0, 1.0), needs=(True, True)):
-        """Returns random inputs: x, then the gate. `dtypes`, `scales` and `needs` have an entry for each; if a
-        type is missing, the last one counts. The means of x are not zero."""
+        """Returns random inputs: x, then the gate. `dtypes`, `scales` and `needs` have an entry for each; if there are
+        fewer types, the last one counts. The means of x are not zero."""
         made = [(self.random(*shape) + shift) * scale for shift, scale in zip((0.5, 0.0)[: 1 + self.has_gate], scales)]
         return [t.to(dtypes[min(i, len(dtypes) - 1)]).requires_grad_(needs[i]) for i, t in enumerate(made)]
 
@@ -73,12 +73,12 @@ class _Probe:
         return got[0]
 
     def refusal(self):
-        """Returns why a twin was refused while it ran: its code may have caught the exception."""
+        """Returns why a twin was refused while it ran, because its code may have caught the exception."""
         return next(filter(None, (probes.attributes_of(twin).get("_normjit_refused") for twin in self.twins)), None)
 
 
 def recognise(module, kind, has_gate=False):
-    """Returns the Norm that a module of the class `kind` is, of x alone or with a gate. Raises Refused."""
+    """Returns the Norm, of x alone or with a gate, that a module of the class `kind` computes. Raises Refused."""
     probe, state = _Probe(module, kind, has_gate), torch.get_rng_state()
     try:
         norm, shape = _match(probe)
@@ -154,13 +154,13 @@ def _that_fit(probe, twin, shape, named):
 
 
 def _groups(probe):
-    """Returns the numbers of groups of columns that a module's attributes may mean."""
+    """Returns the numbers of groups of columns that the attributes of a module may mean."""
     numbers = {v for v in vars(probe.module).values() if type(v) is int and 0 < v <= probe.cols and probe.cols % v == 0}
     return sorted({1, *numbers, *(probe.cols // v for v in numbers)} - {probe.cols} | {1})
 
 
 def _try_shapes(probe, norm):
-    """Returns the numbers of dimensions that a module accepts; normjit must be able to serve all of them. Raises
+    """Returns the numbers of dimensions that a module accepts. normjit must be able to serve all of them. Raises
     Refused."""
     cols, ranks = probe.cols, set()
     many = (1, max(9, min(MOST_ROWS, MOST_ELEMENTS // cols)))
@@ -199,8 +199,8 @@ def _try_values(probe, norm, shape):
 
 
 def _try_ways_to_call(probe, norm, shape):
-    """Tries a norm in inference mode, without gradients, several times, and on tensors with gaps. Raises Refused if
-    the results differ."""
+    """Tries a norm in inference mode, without gradients, several times, and on tensors with gaps. Raises Refused if the
+    results differ."""
     inputs = probe.inputs(*shape, probe.cols, needs=(False, False))
     leaves = lambda *needs: [t.clone().requires_grad_(need) for t, need in zip(inputs, needs)]  # noqa: E731
     for training in (False, True):
@@ -218,8 +218,9 @@ def _try_ways_to_call(probe, norm, shape):
 
 
 def check(module, kind, norm, inputs, key):
-    """Returns why the module does not compute its norm for inputs with the shapes and types of these, or None. The
-    result is kept in norm.checked by the key, unless memory was missing. The values of the inputs are not used."""
+    """Returns why the module does not compute its norm for inputs with the shapes and types of these, or None if it
+    does. Keeps the result in norm.checked under the key, unless memory was missing. Does not use the values of the
+    inputs."""
     if len(norm.checked) >= MOST_CHECKED:
         norm.checked.clear()
     now = dataclasses.replace(norm, eps=getattr(module, norm.eps_name))

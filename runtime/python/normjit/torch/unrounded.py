@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors that compute in double whatever their type, to see what a function computes without its rounding."""
+"""Tensors that compute in double, whatever their type, to find out what a function computes without its rounding."""
 from __future__ import annotations
 
 from typing import Any
@@ -11,7 +11,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 class Unrounded(torch.Tensor):
     """A tensor that reports some type but holds its numbers in double, as do all tensors computed from it. Code that
-    depends on types behaves as it does for the reported type, but its values and gradients are not rounded to it."""
+    depends on types behaves as it does for the reported type, but its values and gradients are not rounded to that
+    type."""
 
     wide: torch.Tensor
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
@@ -43,7 +44,7 @@ class Unrounded(torch.Tensor):
 
 
 class UnroundedNumbers(TorchDispatchMode):
-    """Keeps the numbers that operations make tensors of, such as the second one of torch.where(x > 0, x, 0.1), from
+    """Keeps numbers from which operations make tensors, such as the second one of torch.where(x > 0, x, 0.1), from
     being rounded to the type of other operands."""
 
     def __torch_dispatch__(self, operator: Any, kinds: Any, arguments: Any = (), named: Any = None) -> Any:
@@ -58,7 +59,7 @@ def _rounded(value: Any) -> Any:
 
 
 def in_double(value: Any) -> Any:
-    """Returns a tensor's numbers in double, torch.float64 for a floating-point type, and anything else as it is."""
+    """Returns a tensor's numbers in double, torch.float64 for a floating-point type, and anything else unchanged."""
     if isinstance(value, Unrounded):
         return value.wide
     if isinstance(value, torch.Tensor):

@@ -15,7 +15,7 @@ LARGEST_OF_ITS_OWN = 0.5  # the largest distance of the module's own gradient, i
 
 
 def at_backward(mark, module, kind, inputs, y, norm, applied):
-    """Compares after the norm's backward pass. `kind` is the class that the module had before patch(); `applied` is
+    """Compares after the norm's backward pass. `kind` is the class that the module had before patch(). `applied` is
     normjit's function of the inputs and the parameters."""
     device = inputs[0].device.type
     autocast = dict(device_type=device, dtype=torch.get_autocast_dtype(device),
@@ -61,7 +61,7 @@ def at_backward(mark, module, kind, inputs, y, norm, applied):
         for name in ours:
             _check(f"{mark.name or 'the model'} ({kind.__name__})", name, ours[name], own[name], wide[name], sizes[name])
 
-    # Hooks on y itself may run before those by which FSDP2 gathers the weights again.
+    # Hooks on y itself may run before the hooks by which FSDP2 gathers the weights again.
     number = y.output_nr
     y.grad_fn.register_hook(lambda _, of_outputs: compare(of_outputs[number]))
 
@@ -71,8 +71,8 @@ def _leaf(tensor, wide):
 
 
 def _sizes(inputs, dy, weight, norm):
-    """Returns the 2-norms of the terms that are added or subtracted in the gradients. The terms are rounded, even if
-    little is left of them."""
+    """Returns the 2-norms of the terms that are added or subtracted in the gradients. These terms are rounded even if
+    little remains of them."""
     x, *gates = (t.double() for t in inputs.values())
     dy = dy.double()
     sizes = {"bias": float(dy.norm())}
