@@ -21,14 +21,14 @@ ROOT = pathlib.Path(__file__).parents[1]
 COLUMNS = (768, 1024, 2048, 3072, 4096, 5120, 8192)
 ROWS = (1024, 4096, 16384)
 TYPES = ("x=bf16", "x=bf16 gamma=f32", "x=f32")
-EPSILONS = {"layernorm": ("",), "rmsnorm": ("", " eps=1e-06")}  # eps of specs that compute statistics; the default is
-                                                                # 1e-5
+EPSILONS = {"layernorm": ("",), "rmsnorm": ("", " eps=1e-06")}  # the eps of specs that compute statistics; the default
+                                                                # is 1e-5
 OUTPUTS = {"layernorm": "mean,rstd,y", "rmsnorm": "rstd,y"}
 
 
 def specs():
     """Returns the specs that normjit.torch requests: the backward passes of enable(), patch(), layer_norm() and
-    rms_norm(), and the latter two norms, without and with a residual stream."""
+    rms_norm(), and the latter two norms themselves, with and without a residual stream."""
     for norm, types, cols, rows in itertools.product(OUTPUTS, TYPES, COLUMNS, ROWS):
         x = types.split()[0].removeprefix("x=")
         problem = f"rows=~{rows} cols={cols} {types}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The closing line of tools/test.sh, from results as CTest writes them."""
+"""Tests the last line of tools/test.sh, on results in the form in which CTest writes them."""
 import pathlib
 import sys
 import unittest
@@ -10,7 +10,8 @@ import left_out  # noqa: E402
 
 
 def case(name, output, mark=""):
-    """One test in a file of results. mark: the XML element that says that the test was skipped or failed."""
+    """Returns one test in a file of results. `mark` is the XML element that says that the test was skipped or
+    failed."""
     return f'<testcase name="{name}">{mark}<system-out>{output}</system-out></testcase>'
 
 
@@ -34,7 +35,7 @@ class LeftOut(unittest.TestCase):
         self.assertEqual(line(case("a", "skipped: " + "word " * 50)), "1 skipped in part: 1 " + "word " * 23 + "...")
 
     def test_in_part(self):
-        """Reads doctest's messages and pytest's summary; a test counts once for each reason."""
+        """Reads doctest's messages and pytest's summary. A test counts once for each reason."""
         self.assertEqual(
             line(case("a", "x_test.cpp:34: MESSAGE: skipped: cuda: no driver\nx_test.cpp:34: MESSAGE: skipped: cuda: no driver"),
                  case("b", "..s\nSKIPPED [2] tests/torch_test.py:237: no GPU\n3 passed, 2 skipped in 0.1s")),

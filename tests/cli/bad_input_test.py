@@ -220,7 +220,7 @@ class Unavailable(Case):
         for command in ["run", "bench"]:
             for device in ["cuda", "cuda:0"]:
                 result = normjit(command, "layernorm rows=4 cols=8", "--device", device)
-                if result.returncode != 0:  # a build or a machine without it
+                if result.returncode != 0:  # this build or machine does not have it
                     self.assertEqual(result.returncode, 3)
                     self.assertRegex(result.stderr, rf"^error: --device {device}: [^\n]+; available: cpu\n$")
 

@@ -40,13 +40,14 @@ class Cache(Case):
         entries = self.show("list")["entries"]
         self.assertEqual([entry["spec"] for entry in entries], self.SPECS[::-1])
         self.assertEqual({entry["maker"] for entry in entries}, {"none"})
-        self.fill()  # now from the cache
+        self.fill()  # this time from the cache
         self.assertEqual(len(self.show("list")["entries"]), 2)
         for spec in self.SPECS:
             self.assertIn(spec, self.done("cache", "list", env=self.environment))
 
     def test_fill(self):
-        """Specs of any number of rows and slices, from a file and as words, into a folder that only --dir names."""
+        """Fills a folder that only --dir names with kernels for any number of rows and slices, from specs in a file and
+        as words."""
         specs, warm = self.folder / "specs.txt", self.folder / "warm"
         specs.write_text("rmsnorm cols=8  # small\n\nlayernorm rows=3 cols=9 x=bf16\n")
         told = self.done("cache", "fill", specs, "layernorm", "cols=9", "--dir", warm, "--json")

@@ -16,7 +16,7 @@ SPEC = "rmsnorm rows=4 cols=64"
 
 
 def driver(library=LIBRARY, **told):
-    """The environment of a program that opens this driver."""
+    """Returns the environment of a program that opens this driver."""
     words = " ".join(f"{key}={value}" for key, value in told.items())
     return {"env": os.environ | {"NORMJIT_CUDA_DRIVER": library, "FAKE_CUDA": words}}
 

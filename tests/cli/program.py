@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shared by the tests of the program: runs it, and makes and reads tensor files without it."""
+"""What the tests of the program share: it runs the program, and makes and reads tensor files without it."""
 import json
 import os
 import pathlib
@@ -31,7 +31,7 @@ def f32(*values):
 
 
 def tensor_file(tensors, metadata=None, header_edits=None):
-    """The bytes of a safetensors file. tensors: name -> (dtype, shape, data)."""
+    """Returns the bytes of a safetensors file. tensors: name -> (dtype, shape, data)."""
     header, data = {}, b""
     if metadata:
         header["__metadata__"] = metadata
@@ -54,7 +54,7 @@ def read_tensors(path):
 
 
 def small_problem():
-    """layernorm of two rows whose gradients are known: mean 2 and 0, rstd 1."""
+    """A layernorm of two rows whose gradients are known: the means are 2 and 0, and rstd is 1."""
     return {
         "x": ("F32", [1, 2, 2], f32(1, 3, -1, 1)),
         "dy": ("F32", [1, 2, 2], f32(1, 0, 0, 2)),

@@ -19,7 +19,7 @@ SPEC = "rmsnorm rows=64 cols=48"
 
 
 def refusing(**what):
-    """The environment of a program to which the system refuses this."""
+    """Returns the environment of a program to which the system refuses this."""
     names = {f"REFUSE_{key.upper()}": str(value) for key, value in what.items()}
     sanitized = {"ASAN_OPTIONS": "verify_asan_link_order=0"}
     return os.environ | sanitized | names | {"LD_PRELOAD": os.environ["REFUSE_LIBRARY"]}
@@ -103,7 +103,7 @@ class StreamsThatTakeNothing(Case):
 
 class Privileges(Case):
     def privileged(self):
-        """A copy of the program that runs as a different user than its caller."""
+        """A copy of the program that runs as another user than its caller."""
         if os.geteuid() != 0:
             self.skipTest("only root can give a program to another user")
         folder = pathlib.Path(tempfile.mkdtemp(dir=pathlib.Path(program.PROGRAM).parent))
@@ -136,7 +136,8 @@ class Privileges(Case):
             self.skipTest("the program cannot be run as another user here")
         if "NORMJIT_ISA=nonsense" in result.stderr and "nosuid" in self.mount_of(copy):
             self.skipTest("the folder of the build is mounted nosuid")
-        # A program with LeakSanitizer traces itself at its end, which the system forbids to a process of another user.
+        # A program with LeakSanitizer traces itself at its end, which the system does not allow a process of another
+        # user.
         if "LeakSanitizer has encountered a fatal error" not in result.stderr:
             self.assertEqual(result.returncode, 0, result.stderr)
         self.assertIn("median of", result.stdout)

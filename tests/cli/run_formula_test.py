@@ -25,7 +25,7 @@ def gated(x, z, w):
 
 
 def slopes(function, at):
-    """Returns the gradient of a number by differences."""
+    """Returns the gradient of a number by finite differences."""
     found = []
     for i in range(len(at)):
         sides = [function([*at[:i], at[i] + step, *at[i + 1:]]) for step in (1e-6, -1e-6)]

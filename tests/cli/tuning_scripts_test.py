@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The scripts that judge tuning records, on records and results whose verdict is known."""
+"""Tests the scripts that judge tuning records, with records and results whose verdict is known."""
 import json
 import os
 import pathlib
@@ -69,7 +69,8 @@ class Confirm(Case):
         picked = script("confirm.py", file, "--pick", 8, "--target", "x86-64").stdout.split()
         self.assertEqual(picked[:4], ["s39", "s38", "s37", "s36"])
         self.assertEqual(len(set(picked)), 8)
-        self.assertFalse({"s0", "other"} & set(picked))  # the heuristic's own schedule; another machine's
+        self.assertFalse({"s0", "other"} & set(picked))  # the heuristic's own schedule, and the record of another
+                                                         # machine
 
 
 class Round(Case):
@@ -79,7 +80,7 @@ class Round(Case):
         records = self.folder / "cpu_records.jsonl"
         self.done("tune", self.SPEC, "-o", records, "--candidates", "1", "--seconds", "0.01",
                   env=os.environ | {"NORMJIT_RECORDS": "off"})
-        # With a partial for each row, this schedule moves about twice the bytes: no machine's tuner would take it.
+        # With a partial for each row, this schedule moves about twice the bytes; no machine's tuner would choose it.
         slow = {"schedule": "cpu row_groups=512 row_block=1 strip=1 unroll=1", "gain": 1.5}
         records.write_text(json.dumps(json.loads(records.read_text()) | slow) + "\n")
         done = subprocess.run([SCRIPTS / "tune_round.sh", pathlib.Path(program.PROGRAM).parent, self.folder, "confirm"],
@@ -132,7 +133,7 @@ class Regret(Case):
         beaten = record("layernorm rows=8192 cols=4096 x=f16", 1.1, target="sm_90 sms=132 l2=57000000")
         done = script("regret.py", self.file(json.dumps(beaten).encode(), "r.jsonl"), "--why", program.PROGRAM)
         self.assertIn("\n         - point of h", done.stdout)
-        self.assertIn("\n         - (chooses cuda row_groups=", done.stdout)  # the record's heuristic is another
+        self.assertIn("\n         - (chooses cuda row_groups=", done.stdout)  # the record has another heuristic
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ LONGEST = 120  # characters of a reason
 
 
 def reasons_of(case):
-    """Returns the (reason, details) in the output of a test, each once."""
+    """Returns the (reason, details) pairs in the output of a test, without duplicates."""
     output = (case.findtext("system-out") or "").strip()
     found = {next(filter(None, match.groups())).strip() for match in MARK.finditer(output)}
     if not found and output and case.find("skipped") is not None:

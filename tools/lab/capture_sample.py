@@ -43,7 +43,7 @@ class Norm(torch.nn.Module):
         self.beta = torch.nn.Parameter(torch.zeros(width, dtype=dtype)) if kind == "layernorm" else None
 
     def forward(self, x):
-        self.x = x.view_as(x)  # its gradient is only the norm's, without the residual branch's
+        self.x = x.view_as(x)  # its gradient is only the norm's, without that of the residual branch
         width = self.gamma.shape
         if self.kind == "layernorm":
             self.y = F.layer_norm(self.x, width, self.gamma, self.beta, LAYERNORM_EPS)
@@ -84,7 +84,7 @@ class Block(torch.nn.Module):
         return self.end
 
     def record_norm2_with_residual(self):
-        """Records norm2 fused with the residual sum after it: dx is the whole gradient of norm2's input."""
+        """Records norm2 fused with the residual sum after it. dx is the whole gradient of norm2's input."""
         return self.norm2.record() | {"dresidual": self.end.grad, "expected.dx": self.middle.grad}
 
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draws share of the memory ceiling over N as SVG: a panel for each norm and type, a line for each library."""
+"""Draws the share of the memory ceiling over N as SVG, with a panel for each norm and type, and a line for each
+library."""
 import matplotlib
 
 matplotlib.use("svg")
@@ -45,7 +46,7 @@ def draw_panel(axes, panel, points):
 
 def draw(chart, panels, folder):
     panels = [(panel, points) for panel, points in panels if len(points.get("normjit", {})) > 1]
-    plt.rcParams.update({"svg.hashsalt": chart["file"], "font.size": 10})  # the same file for the same numbers
+    plt.rcParams.update({"svg.hashsalt": chart["file"], "font.size": 10})  # the same numbers then give the same file
     figure, axes = plt.subplots(1, len(panels), figsize=(4.6 * len(panels), 3.9), sharey=True, squeeze=False)
     for each, (panel, points) in zip(axes[0], panels):
         draw_panel(each, panel, points)

@@ -79,7 +79,8 @@ class Diffusion(nn.Module):
 
 
 def make(kind, small):
-    """Returns a model in f32, and a function from (batch, tokens) to the arguments of a step, whose result has the loss."""
+    """Returns a model in f32, and a function from (batch, tokens) to the arguments of a step, whose result has the
+    loss."""
     torch.manual_seed(0)
     if kind == "dit":
         model = Diffusion(64 if small else 1152, 2 if small else 6, 16 if small else 72)
@@ -95,7 +96,7 @@ def make(kind, small):
     for key, token in {"pad_token_id": 0, "bos_token_id": 0, "eos_token_id": 1}.items():
         setattr(config, key, token)
     model = getattr(transformers, f"{name}{'LMHead' if kind == 'gpt2' else 'ForCausal'}{'Model' if kind == 'gpt2' else 'LM'}")(config)
-    for module in model.modules():  # as if trained
+    for module in model.modules():  # weights look as if trained
         if "norm" in type(module).__name__.lower() and getattr(module, "weight", None) is not None:
             nn.init.normal_(module.weight, float(module.weight.detach().mean()), 0.1)
 
@@ -136,7 +137,7 @@ class Contender:
         self.times = []
 
     def context(self):
-        """Returns the context in which it runs; entering it takes time that does not belong to a step."""
+        """Returns the context in which the contender runs. Entering it takes time that does not belong to a step."""
         return normjit.torch.enabled() if self.normjits else contextlib.nullcontext()
 
     def gradients(self, arguments):
@@ -183,7 +184,7 @@ def distance(model, right):
 
 
 def gpu_kernels(contender, arguments):
-    """Returns the GPU kernels of a step by name: how many, and their microseconds; None on a CPU."""
+    """Returns the GPU kernels of a step by name, with their number and microseconds; None on a CPU."""
     if contender.options.device != "cuda":
         return None
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
@@ -229,7 +230,7 @@ def measure(kind, options):
     del right
     shuffled = random.Random(1)
     for i in range(-3, options.rounds):
-        for each in shuffled.sample(running, len(running)):  # whoever is later finds a warmer GPU
+        for each in shuffled.sample(running, len(running)):  # later contenders find a warmer GPU
             with each.context():
                 taken = seconds(options.device, each.step, arguments)
             if i >= 0:
@@ -239,7 +240,7 @@ def measure(kind, options):
         row["step_ms"] = [times[int(share * (len(times) - 1))] for share in (0.5, 0.2, 0.8)]
         with each.context():
             row["kernels"] = gpu_kernels(each, arguments)
-    # Neighbours in time share what disturbs them.
+    # Steps that are neighbours in time share what disturbs them.
     by_name = {each.name: each.times for each in running}
     pairs = zip(by_name["compiled torch"], by_name["compiled by normjit"])
     return rows, statistics.median(ours and theirs / ours for theirs, ours in pairs)

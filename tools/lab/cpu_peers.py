@@ -23,7 +23,7 @@ import sys
 import time
 
 EPS = 1e-5
-# glibc keeps freed memory instead of returning it, so that a peer's next outputs have pages.
+# glibc keeps freed memory instead of returning it, so that a peer's next outputs already have pages.
 KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(1 << 40), "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
                "MALLOC_TOP_PAD_": str(1 << 28)}
 
@@ -106,7 +106,7 @@ def measure_onednn(spec, threads, options):
 
 
 def combined(rounds):
-    """Returns one result from those of all rounds: medians."""
+    """Returns one result from those of all rounds, with medians."""
     result = dict(rounds[0])
     for key in ("median_seconds", "bytes_per_second", "share"):
         values = [each[key] for each in rounds if key in each]

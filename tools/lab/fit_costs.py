@@ -22,16 +22,16 @@ import numpy
 
 HERE = pathlib.Path(__file__).resolve().parent
 RECORDS, COSTS = HERE / "results" / "points", HERE.parents[1] / "compiler" / "schedule" / "costs" / "cuda.txt"
-SLOW, BEYOND = 0.15, 0.15  # a logarithm of a ratio, and how much each one beyond it counts
+SLOW, BEYOND = 0.15, 0.15  # a logarithm of a ratio, and how much each unit beyond it counts
 SETTINGS = {"objective": "regression", "num_leaves": 127, "learning_rate": 0.1, "lambda_l2": 150, "min_child_samples": 20,
             "subsample": 0.8, "subsample_freq": 1, "colsample_bytree": 0.5, "seed": 1, "deterministic": True, "force_row_wise": True,
             "num_threads": 1, "verbose": -1}
 TREES = 600
-UNIT = 1e-5  # of leaves
+UNIT = 1e-5  # the unit of leaves
 
 
 def slowness(ratio):
-    """Returns what a tree should say of a schedule that takes `ratio` times as long as the fastest."""
+    """Returns what a tree should say about a schedule that takes `ratio` times as long as the fastest."""
     slow = min(max(math.log(ratio), 0), 1)
     return slow if slow < SLOW else SLOW + BEYOND * (slow - SLOW)
 
@@ -63,7 +63,7 @@ def nodes_of(node):
 
 def text_of(trees, names):
     """Returns the limits of each number, and the trees, in lines (compiler/schedule/cuda_cost.h)."""
-    limits = [{0.0} for _ in names]  # 0: a number that no tree compares has a limit as well
+    limits = [{0.0} for _ in names]  # a number that no tree compares has a limit as well, which is 0
     for tree in trees:
         for node in nodes_of(tree):
             if "leaf_value" not in node:

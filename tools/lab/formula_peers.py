@@ -40,7 +40,7 @@ FOLDER = pathlib.Path(__file__).resolve().parents[2] / "templates/norms"
 
 
 def case_of(spec):
-    """Returns the case that a spec is, without the types of weights."""
+    """Returns the case that a spec stands for, without the types of weights."""
     norm, *words = spec.split()
     keys = dict(word.split("=") for word in words)
     form = "forward:" if keys.get("pass") == "forward" else ""
@@ -114,7 +114,7 @@ RMSNORM_SILU = """norm rmsnorm_silu(x[M,N], gamma?[N]) -> y[M,N], rstd?[M]
 
 
 class Problem:
-    """A case and its tensors, filled."""
+    """A case, and its tensors, which are filled."""
 
     def __init__(self, case, device):
         *forward, self.norm, shape, type_name = case.split(":")

@@ -121,7 +121,7 @@ def triton_rows(p):
 
         return run
 
-    # The best of a few, as an autotuner would find it.
+    # The best of a few settings, as an autotuner would find it.
     tried = []
     for warps in (1, 2, 4, 8, 16):
         for blocks in (1, 2, 4, 8):
@@ -157,7 +157,7 @@ def quack(p):
     if p.is_layernorm or p.into:
         p.require_plain()
     if p.is_forward and p.is_layernorm:
-        gamma, beta = p.gamma.float(), p.beta.float()  # it takes nothing else
+        gamma, beta = p.gamma.float(), p.beta.float()  # it takes no other type
         return lambda: layernorm_fwd(p.x, gamma, bias=beta, eps=EPS)
     if p.is_forward:
         return lambda: rmsnorm_fwd(p.x, p.gamma, residual=p.residual, eps=EPS)
@@ -167,7 +167,7 @@ def quack(p):
 
 
 def cudnn_graph(p):
-    """cuDNN's kernel for the pass, with the first of its plans: the rows are images, the columns channels."""
+    """Returns cuDNN's kernel for the pass, with the first of its plans. Rows are images, and columns are channels."""
     import cudnn
 
     p.require_plain()
@@ -264,7 +264,7 @@ def measure_spec(spec, only, budget):
     except (ValueError, torch.cuda.OutOfMemoryError) as error:
         print(f"{spec}: left out: {str(error).splitlines()[0]}", file=sys.stderr)
         return []
-    torch._dynamo.reset()  # it compiles a function for a few shapes only
+    torch._dynamo.reset()  # it compiles a function only for a few shapes
     method, move, moved = p.ceiling()
     runs = {method: captured(move)}
     for name in only:

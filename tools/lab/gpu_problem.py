@@ -43,13 +43,13 @@ class Problem:
         self.dx = torch.empty_like(self.x)  # holds y in a forward pass
         self.gamma = torch.empty(*lead, self.cols, device="cuda", dtype=weight_dtype).normal_(1, 0.1)
         self.beta = torch.zeros_like(self.gamma)
-        self.into = {}  # what the sums are added to, if they are
+        self.into = {}  # what the sums are added to, if they are added to anything
         if "accumulate" in keys:
             self.into = {name: torch.zeros_like(self.gamma, dtype=DTYPES[keys.get(name, keys["x"])]) for name in sums}
         self.mean, self.rstd = (None, None) if self.is_forward else self.statistics()
 
     def statistics(self):
-        """Returns mean and rstd, a value for each row."""
+        """Returns mean and rstd, one value for each row."""
         mean, rstd = (torch.zeros(self.x.shape[:-1], device="cuda") for _ in range(2))
         step = max(1, (64 << 20) // self.cols)
         rows = self.x.view(-1, self.cols)
@@ -68,14 +68,14 @@ class Problem:
         return sum(each.numel() * each.element_size() for each in read + written)
 
     def ceiling(self):
-        """Returns a name, and a function that reads and writes whole matrices, and its bytes."""
+        """Returns a name, a function that reads and writes whole matrices, and the bytes that it moves."""
         size = self.x.numel() * self.x.element_size()
         if self.is_forward:
             return "torch.neg", lambda: torch.neg(self.x, out=self.dx), 2 * size
         return "torch.add", lambda: torch.add(self.x, self.dy, out=self.dx), 3 * size
 
     def is_plain(self):
-        """True if the problem has a norm's own tensors alone."""
+        """True if the problem has only the tensors of a norm itself."""
         return self.slices is None and self.residual is None and self.dresidual is None and not self.into
 
     def require_plain(self):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A plugin of pytest that runs the Python package's tests of PyTorch on a GPU: tensors for which a test names no device
+"""A plugin for pytest that runs the Python package's PyTorch tests on a GPU: tensors for which a test names no device
 are made there."""
 import torch
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times replays of CUDA graphs that take turns, with a cold L2 cache, or many launches in one,
-and finds the fastest setting of torch.compile."""
+"""Times replays of CUDA graphs that take turns, with a cold L2 cache, or many launches in one graph, and finds the
+fastest setting of torch.compile."""
 import contextlib
 import fcntl
 import functools
@@ -23,8 +23,8 @@ flush = None
 
 
 class Turn:
-    """The right to use a GPU that several processes measure on: a lock on a file, which a process that ends loses. A
-    process may take it again while it has it. Without a file the GPU is this process's own."""
+    """The right to use a GPU on which several processes measure. It is a lock on a file, which a process loses when it
+    ends. A process may take it again while it has it. Without a file, the GPU belongs to this process alone."""
 
     def __init__(self, path=None):
         self.file, self.depth = path and open(path, "w"), 0
@@ -56,7 +56,7 @@ class Turn:
             self.depth = depth
 
     def taken_by(self, module, name):
-        """Makes module.name(...) wait for the turn."""
+        """Makes module.name(...) wait for its turn."""
         function = getattr(module, name)
 
         @functools.wraps(function)
@@ -71,8 +71,8 @@ turn = Turn()
 
 
 def share_gpu(path):
-    """Lets this process compile while others measure on its GPU: what is timed here and by the autotuners of peers is
-    timed while it holds a lock on the file."""
+    """Lets this process compile while others measure on its GPU: whatever this code or the autotuners of peers time is
+    timed while the process holds a lock on the file."""
     global turn
     import triton
     from torch._inductor.runtime.benchmarking import benchmarker
@@ -83,7 +83,7 @@ def share_gpu(path):
 
 
 def compiling():
-    """Returns a context in which a peer compiles: others may use the GPU."""
+    """Returns a context in which a peer compiles, and others may use the GPU."""
     return turn.given_up()
 
 

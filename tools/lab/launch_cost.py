@@ -170,7 +170,7 @@ def main():
         return lambda grid, stream: kernels.launch(name, grid, stream, argument, attribute)
 
     def show(title, launches, grid):
-        """Prints a row. `launches`: functions by name, each of a launch number."""
+        """Prints a row. `launches` has functions by name, each of which takes the number of a launch."""
         times = [f"{name} {microseconds(lambda stream, number: make(number)(grid, stream)):.2f}"
                  for name, make in launches.items()]
         print(f"{title}, {grid} blocks: " + "  ".join(times), flush=True)
@@ -183,7 +183,8 @@ def main():
     partials, sums = cupy.zeros(64 << 20, dtype=cupy.float32), cupy.zeros(1 << 20, dtype=cupy.float32)
     for mib, cols in PROBLEMS:
         size = int(mib * (1 << 20)) // 3 // 4096 * 4096
-        places = max(1, min(LAUNCHES, data.nbytes // (3 * size)))  # launches take turns, so that no data is in L2
+        places = max(1, min(LAUNCHES, data.nbytes // (3 * size)))  # launches take turns, so that L2 has no data of the
+                                                                   # next one
         for grid in grids:
             arguments = []
             for place in range(places):

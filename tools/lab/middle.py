@@ -28,7 +28,7 @@ from gpu_timing import LAUNCHES, microseconds
 
 BYTES = 512 << 20
 GRIDS = (132, 264, 396, 528)
-CLASSES = ((1, 8), (8, 32), (32, 128))  # MiB
+CLASSES = ((1, 8), (8, 32), (32, 128))  # in MiB
 
 
 class Limits:

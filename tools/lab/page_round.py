@@ -24,7 +24,7 @@ PACKAGES = ("torch", "triton", "liger-kernel", "nvidia-cudnn-frontend", "nvidia-
 
 
 def facts():
-    """Returns what the figures hold for: the card, the day, the build and the versions of the peers."""
+    """Returns the conditions of the figures: the card, the day, the build, and the versions of the peers."""
     import normjit
     import torch
 
@@ -47,7 +47,7 @@ def problem_of(result):
 
 
 def jobs_of(document):
-    """Returns all problems in order, and what is still to be measured: pairs of the list that it belongs to and a problem."""
+    """Returns all problems in order, and what remains to be measured: pairs of a problem's list and the problem."""
     import formula_peers
     import gpu_problem
 
@@ -59,8 +59,9 @@ def jobs_of(document):
 
 
 def work(gpu, lock, pipe):
-    """Measures what arrives, on one GPU, and sends the results back. A peer that breaks the GPU's context ends it."""
-    os.environ["CUDA_VISIBLE_DEVICES"] = str(gpu)  # before anything opens the driver
+    """Measures what arrives on one GPU, and sends the results back. A peer that breaks the GPU's context ends this
+    process."""
+    os.environ["CUDA_VISIBLE_DEVICES"] = str(gpu)  # must be set before anything opens the driver
     import formula_peers
     import gpu_peers
     import gpu_timing
@@ -71,14 +72,14 @@ def work(gpu, lock, pipe):
     while True:
         try:
             kind, problem = pipe.recv()
-        except EOFError:  # all is measured
+        except EOFError:  # everything has been measured
             return
         with gpu_timing.turn:
             if kind == "results":
                 results = gpu_peers.measure_spec(problem, peers, 0.2)
             else:
                 results = formula_peers.measure(formula_peers.Problem(problem, "cuda"), formula_peers.PEERS, "cuda", 0.3)
-            torch.cuda.empty_cache()  # for the others
+            torch.cuda.empty_cache()  # leaves the memory to the others
         pipe.send(results)
 
 

@@ -27,7 +27,7 @@ import sys
 
 
 def read(path):
-    """Returns records by problem and device; of several lines about the same, the last."""
+    """Returns records by problem and device. If several lines have the same, the last one counts."""
     records = {}
     with open(path) as file:
         for number, line in enumerate(file, 1):
@@ -81,7 +81,7 @@ def draw(path, without, count, seed):
 ITEM_BYTES = {"bf16": 2, "f16": 2, "f32": 4}
 NARROWEST, WIDEST = 64, 53248
 LEAST_BYTES = 64 << 10
-FEW_ROWS = 16  # one problem of eight has 1 to this many
+FEW_ROWS = 16  # one problem in eight has 1 to this many rows
 
 
 def log_uniform(source, least, most):
@@ -107,7 +107,7 @@ def random_spec(source, most_bytes):
 
 
 def random_forward(source, most_bytes):
-    """Returns a forward pass of such a size; every third has a residual stream."""
+    """Returns a forward pass of such a size. Every third one has a residual stream."""
     norm, *shape, x = random_spec(source, most_bytes).split()
     dtype = x[len("x="):]
     residual = f" residual={dtype}" if source.random() < 1 / 3 else ""
@@ -146,7 +146,7 @@ KINDS = {"backward": random_spec, "forward": random_forward, "formulas": random_
 
 
 def random_specs(count, seed, most_bytes, kinds):
-    """Returns as many problems of each kind, to within one, in turn."""
+    """Returns, in turn, as many problems of each kind; the numbers differ by at most one."""
     source = random.Random(seed)
     specs = {}
     while len(specs) < count:

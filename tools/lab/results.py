@@ -72,7 +72,7 @@ def versions(names):
 
 
 def wanted(table):
-    """Returns {title: {"normjit" or peer: result}} of a table, in the order of its files."""
+    """Returns {title: {"normjit" or peer: result}} for a table, in the order of its files."""
     shapes = {}
     for result in read(table["files"]):
         title = title_of(result["spec"])
@@ -134,7 +134,7 @@ def rows_of_framework(document):
 
 
 def rows_of_formulas(found):
-    """Yields a row for each case of formula_peers.py: its forward pass, then its backward pass."""
+    """Yields a row for each case of formula_peers.py: first its forward pass, then its backward pass."""
     cases = {}
     for result in (each for document in found for each in document.get("formulas", document["results"])):
         cases.setdefault(result["case"], {})[result["peer"]] = result
@@ -160,7 +160,7 @@ def rows_of_middle(results):
 
 
 MODELS = {"gpt2": "GPT-2, 1024 wide, 8 layers", "dit": "adaLN blocks, 1152, 6 layers", "llama": "Llama, 2048, 4 layers",
-          "qwen3": "Qwen3, 2048, 4 layers"}  # of compiled_models.py
+          "qwen3": "Qwen3, 2048, 4 layers"}  # the models of compiled_models.py
 CONTENDERS = {"eager torch": "torch, eager", "eager Liger": "Liger's norms", "eager normjit": "`enable()`, `patch(model)`",
               "eager normjit, forward": "`enable()`, `patch(model, forward=True)`", "compiled torch": "torch.compile",
               "compiled by normjit": 'torch.compile, `backend="normjit"`'}
@@ -187,7 +187,7 @@ def rows_of_models(document):
     yield row("regions taken", regions)
 
 
-# The tables of a file that page_round.py wrote.
+# The tables of a file that page_round.py has written.
 TABLES_OF_PAGE = (
     {"title": "Backward passes, bf16, 32768 rows", "only": "^\\S+ 32768x\\d+ x=bf16$"},
     {"title": "Backward passes: micro-batches, other types and widths", "only": "^\\S+ \\d+x\\d+ x=\\S+( gamma=f32)?$", "except": "^\\S+ 32768x\\d+ x=bf16$"},
@@ -235,7 +235,7 @@ def readme_table(rows):
 
 
 def with_table(path, head, lines):
-    """Returns the text of a file with these lines in place of the table that begins with a head."""
+    """Returns the text of a file in which these lines replace the table that begins with a head."""
     text = path.read_text()
     start = text.index(head)
     return text[:start] + "\n".join(lines) + text[text.index("\n\n", start):]
@@ -291,7 +291,7 @@ def wanted_points(panel):
         gamma = keys.get("gamma", keys.get("x", "f32"))
         same = {"norm": norm, "x": keys.get("x", "f32"), "rows": rows, "elements": rows * cols,
                 "threads": result.get("threads"), "gamma": gamma}
-        # Peers on CPUs take only an f32 gamma: the panel shows what was measured.
+        # Peers on CPUs take only an f32 gamma, so the panel shows what was measured.
         if "share" not in result or set(keys) - {"rows", "cols", "x", "gamma"}:
             continue
         if any(same[key] != panel[key] for key in same if key in panel):

@@ -75,7 +75,7 @@ class Transformer(nn.Module):
 
 
 def make(kind, width, layers, vocabulary, tokens, dtype=torch.bfloat16, device="cpu"):
-    """Returns a model with the same random weights for the same arguments; its norms have weights as if trained."""
+    """Returns a model that has the same random weights for the same arguments. Its norms have weights as if trained."""
     torch.manual_seed(0)
     model = Transformer(kind, width, layers, vocabulary, tokens)
     for norm in (each for each in model.modules() if isinstance(each, (nn.LayerNorm, LlamaNorm))):

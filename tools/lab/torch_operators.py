@@ -33,7 +33,7 @@ CUDA_CASES = ["2x256:bf16", "512x768:bf16", "8192x768:bf16", "8192x4096:bf16", "
               "sum:8192x4096:bf16", "sum:rms:8192x4096:bf16", "sum:rms:32768x4096:bf16"]
 EPS = 1e-5
 ROUND_SECONDS = 0.05
-CALLS_OF_HOST = 100  # calls in a row, fewer than a GPU's queue holds
+CALLS_OF_HOST = 100  # calls in a row; a GPU's queue holds more than that
 
 
 class Problem:
@@ -54,7 +54,7 @@ class Problem:
         self.w, self.b = made(cols, dtype=weight_type), made(cols, dtype=weight_type)
 
     def calls(self):
-        """Returns torch's and normjit's version of a case, each as a function without arguments that returns a
+        """Returns torch's and normjit's version of a case. Each is a function without arguments that returns a
         tuple."""
         if self.kind == "backward":
             return self.through_autograd() if self.device == "cpu" else [self.operator()] * 2
@@ -66,7 +66,8 @@ class Problem:
         h = self.x if h is None else h
         if self.norm == "rmsnorm":
             return (functional.rms_norm(h, self.w.shape, self.w, EPS),)
-        w, b = (t if self.device == "cpu" else t.to(h.dtype) for t in (self.w, self.b))  # torch has no mixed one on GPUs
+        w, b = (t if self.device == "cpu" else t.to(h.dtype) for t in (self.w, self.b))  # on GPUs, torch has no kernel
+                                                                                         # for mixed types
         return (functional.layer_norm(h, w.shape, w, b, EPS),)
 
     def y_of_normjit(self):
@@ -127,7 +128,7 @@ def on_cpu(call):
 
 
 def in_graph(call):
-    """Does the same on the GPU. The graph has as many calls as take a millisecond, at most 50."""
+    """Does the same on the GPU. The graph has as many calls as take a millisecond, but at most 50."""
     call()
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     begin.record(), call(), end.record(), end.synchronize()

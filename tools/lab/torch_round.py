@@ -25,14 +25,14 @@ PARTS = {  # the script, its arguments, and its time limit in seconds
     "steps": ("compiled_models.py", ["gpt2", "llama", "--device", "{device}", "--rounds", "15"], 175),
     "jax": ("jax_norms.py", ["--rounds", "9"], 45),
 }
-SMALL = {"steps": ["--small", "--rounds", "3"]}  # arguments to try the round on a CPU
+SMALL = {"steps": ["--small", "--rounds", "3"]}  # arguments with which to try the round on a CPU
 
 
 def run(part, folder, device):
     script, words, limit = PARTS[part]
     words = [word.format(device=device) for word in words] + (SMALL.get(part, []) if device == "cpu" else [])
     command = [sys.executable, str(HERE / script), *words, "--json", str(folder / f"{part}.json")]
-    # JAX takes most of a GPU at once otherwise.
+    # Otherwise JAX takes most of a GPU at once.
     variables = {**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false", "PYTHONUNBUFFERED": "1"}
     begin = time.monotonic()
     with open(folder / f"{part}.txt", "w") as output:
@@ -47,7 +47,7 @@ def run(part, folder, device):
 
 
 def ratios(rows):
-    """Returns torch's or XLA's time over normjit's: {kind of case: [of each case]}."""
+    """Returns torch's or XLA's time divided by normjit's: {kind of case: [of each case]}."""
     found = {}
     for row in rows:
         found.setdefault(row["kind"], []).append(row["us"][0] / row["us"][1])

@@ -11,7 +11,7 @@ FAILED, CAPTURING = 3, 5  # normjit_status
 
 @pytest.fixture
 def prepared(monkeypatch):
-    """Returns a list that gets the rows and on_miss of each kernel that is asked for."""
+    """Returns a list that receives the rows and on_miss of each kernel that is asked for."""
 
     class Asked(list):
         refusal = 0  # the status with which kernels are not made
@@ -51,11 +51,11 @@ def test_a_kernel_for_other_rows_stands_in(prepared, cols, norm):
     prepared.refusal = CAPTURING
     np.testing.assert_allclose(norm(x)[:1], one, rtol=1e-6)
     prepared.refusal = FAILED
-    with pytest.raises(normjit.Error, match="engine"):  # a fault is not hidden by a kernel that would serve
+    with pytest.raises(normjit.Error, match="engine"):  # a kernel that would serve does not hide a fault
         norm(x)
     prepared.refusal = 0
     prepared.clear()
     norm(x)
-    assert prepared == [(100, 0)]  # the other was not kept
+    assert prepared == [(100, 0)]  # the other one was not kept
     norm(x)
     assert len(prepared) == 1

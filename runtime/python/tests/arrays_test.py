@@ -125,7 +125,7 @@ def test_saved_statistics():
         got = normjit.layer_norm_backward(x, dy, gamma, mean=mean.reshape(shape), rstd=rstd.reshape(shape))
         check("layernorm", x, dy, gamma, got)
     wrong = normjit.layer_norm_backward(x, dy, gamma, mean=mean, rstd=2 * rstd)
-    assert np.abs(wrong.dgamma - 2 * got.dgamma).max() < 1e-4  # given statistics are used
+    assert np.abs(wrong.dgamma - 2 * got.dgamma).max() < 1e-4  # statistics that are given are used
 
 
 def test_outputs():
@@ -223,7 +223,7 @@ def test_bad_input(message):
 
 @pytest.mark.parametrize("module", ["numpy", "numpy.ma"])
 def test_another_thread_imports(module, monkeypatch):
-    """A module is known before its content is there."""
+    """A module is known before it has its content."""
     monkeypatch.setitem(sys.modules, module, types.ModuleType(module))
     y = np.zeros((4, 8), "float32")
     normjit.layer_norm(random(1, 4, 8), out={"y": y})

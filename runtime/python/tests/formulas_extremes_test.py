@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # needs: numpy
-"""normjit.formula: gradients of zeros, of numbers whose squares are out of range, and of rounded numbers; outputs in
-place of inputs that other outputs are copies of."""
+"""normjit.formula: gradients of zeros, of numbers whose squares are out of range, and of rounded numbers; and outputs
+in the place of inputs that other outputs copy."""
 import normjit
 import numpy
 import pytest

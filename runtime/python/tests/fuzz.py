@@ -22,7 +22,7 @@ import traceback
 
 import fuzz_calls
 import fuzz_runs
-import jax_handler_test  # torch imports this lazily: better here than in each child
+import jax_handler_test  # torch imports this lazily; importing it here is better than in each child
 import numpy.random  # noqa: F401
 import torch
 import torch._dynamo  # noqa: F401
@@ -51,7 +51,7 @@ def in_child(work):
         child = os.fork()
         if child == 0:
             status = 99
-            faulthandler.disable()  # pytest's, which would report a deliberate crash
+            faulthandler.disable()  # pytest's handler would report a deliberate crash
             try:
                 torch.set_num_threads(1)  # threads that this process has started do not exist in the child
                 work(file)
@@ -67,7 +67,7 @@ def in_child(work):
 
 
 def run_range(seeds, kinds):
-    """Yields (seed, outcome) of each call; a crash ends the child only."""
+    """Yields (seed, outcome) of each call. A crash ends only the child."""
     seeds = collections.deque(seeds)
     while seeds:
         def work(file):

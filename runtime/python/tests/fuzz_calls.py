@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draws random calls of normjit's operators and functions, states the rule that says which are valid, and computes
+"""Draws random calls of normjit's operators and functions, states the rule that decides which are valid, and computes
 their results in double precision. Shares no code with the product."""
 import dataclasses
 import math
@@ -46,7 +46,7 @@ class Call:
     offset: float
     mask: list
     into: bool = False  # weights' gradients are added to existing values
-    outputs: tuple = ()  # results of array functions that are written to the caller's tensors
+    outputs: tuple = ()  # results of array functions that are written to tensors of the caller
     wrong: list = dataclasses.field(default_factory=list)  # operands that were changed, so that the call may be invalid
 
     def __str__(self):
@@ -193,8 +193,8 @@ def _other_shape(shape, random):
 
 
 def why_refused(call):
-    """Returns why the documented rule refuses the call, or None. A tuple is a reason for which only this kind of call
-    may be refused, and need not be."""
+    """Returns why the documented rule refuses the call, or None. If the reason is a tuple, only this kind of call may
+    be refused for it, and need not be."""
     tensors = call.tensors
     for name, t in tensors.items():
         if t.special == "none" and name not in ("x", "dy") and (call.kind != "aten" or name in ("weight", "bias")):
@@ -217,7 +217,7 @@ def why_refused(call):
     slices = {}
     for name, each in t.items():
         shape, form = list(each.shape), FORMS.get(name) or (WEIGHT if name[4:] in ("dgamma", "dbeta") else MATRIX)
-        alike = call.kind == "aten" and name != "x"  # torch requires the number of elements only
+        alike = call.kind == "aten" and name != "x"  # torch requires only the number of elements
         fits = {
             MATRIX: shape == list(x) or (alike and math.prod(shape) == math.prod(x)),
             STATISTIC: shape == outer or (shape == outer + [1] * count and call.kind != "handler") or (
@@ -264,7 +264,7 @@ def why_no_pair(call):
 
 def in_double(call, values, row_dimensions):
     """Returns outputs by name, the scale of their errors, and the scale of xhat's error if h is rounded. `values` has
-    the existing tensors in double."""
+    the old contents of tensors in double."""
     axes = tuple(range(-row_dimensions, 0))
     x, count = values["x"], values["x"].ndim - row_dimensions
     h = x + values["residual"] if "residual" in values else x

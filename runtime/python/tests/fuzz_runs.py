@@ -23,7 +23,7 @@ class Wrong(Exception):
 
 
 def run(call, seed):
-    """Returns the outcome in a word or two; raises Wrong."""
+    """Returns the outcome in a word or two. Raises Wrong."""
     operators.register()
     given = Given(call, seed)
     try:
@@ -101,7 +101,9 @@ def _judge(call, given):
         return "the fake kernel"
     if call.kind == "aten" and reason is not None and reason.rpartition(" ")[2] in ("type", "types", "f64"):
         return "torch's kernel takes these types"
-    if reason is not None and not (call.kind == "arrays" and reason.rpartition(" ")[2] in ("types", "f64")):  # of unread tensors
+    if reason is not None and not (call.kind == "arrays" and reason.rpartition(" ")[2] in ("types", "f64")):  # for
+                                                                                                              # unread
+                                                                                                              # tensors
         raise Wrong(f"accepted, and must be refused: {reason}")
     given.check_memory(accepted=True)
     _check_results(call, given, results)
@@ -166,7 +168,7 @@ def _check_results(call, given, results):
         if name.startswith("into "):
             right = right.reshape(got.shape) + values[name.removeprefix("into ")]
         dtype = str(got.dtype).removeprefix("torch.")
-        dtype = "float32" if dtype == "float64" != narrowest else dtype  # that of the sums
+        dtype = "float32" if dtype == "float64" != narrowest else dtype  # the type of the sums
         numbers = got.detach().double().numpy() if isinstance(got, torch.Tensor) else np.asarray(got, np.float64)
         problem = fuzz_calls.is_close(numbers, right.reshape(numbers.shape) if numbers.size == right.size else right, dtype,
                                       scale, rounded)

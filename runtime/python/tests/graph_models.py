@@ -99,7 +99,7 @@ def half_rotated(x):
 
 
 def rotary(m, x):
-    """A norm of heads of queries, then a rotation by their tokens' angles."""
+    """A norm of the heads of queries, followed by a rotation by the angles of their tokens."""
     q = m.wide(x).unflatten(-1, (3, COLS)).contiguous()
     angles = torch.arange(x.shape[0] * x.shape[1], dtype=x.dtype).view(*x.shape[:2], 1, 1) * m.weight.detach()
     q = rms(q, m.weight)

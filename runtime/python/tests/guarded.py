@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrays and tensors of any layout between inaccessible pages: an access beyond either end faults."""
+"""Arrays and tensors of any layout between inaccessible pages, so that an access beyond either end faults."""
 import ctypes
 import mmap
 
@@ -58,7 +58,7 @@ def strides_of(layout, shape, random):
 
 
 class Block:
-    """A view of guarded memory. `flat` is the whole memory, `array` the view. bf16 is stored as integers."""
+    """A view of guarded memory. `flat` is the whole memory, and `array` the view. bf16 is stored as integers."""
 
     def __init__(self, shape, strides, item, at_the_left, before=0):
         ends = [(size - 1) * stride for size, stride in zip(shape, strides)]
@@ -80,7 +80,7 @@ class Block:
         self.before = self.flat.copy()
 
     def was_changed(self, is_output):
-        """True if anything was written except elements of an output."""
+        """True if anything was written other than the elements of an output."""
         same = self.flat.view(np.uint8) == self.before.view(np.uint8)
         if is_output and self.flat.size:
             seen = np.zeros(self.flat.size, bool)

@@ -39,7 +39,7 @@ def kernelized(model, classes, folder, mode=Mode.TRAINING):
     """Gives the norms of these classes normjit's layers, and returns how many norms got one."""
     norms = [module for module in model.modules() if type(module).__name__ in classes]
     for cls in {type(module) for module in norms}:
-        if not hasattr(cls, "kernel_layer_name"):  # transformers marks it with some versions of kernels
+        if not hasattr(cls, "kernel_layer_name"):  # with some versions of kernels, transformers marks it
             kernels.replace_kernel_forward_from_hub(cls, classes[cls.__name__])
     layers = {norm.kernel_layer_name: classes[type(norm).__name__] for norm in norms}
     mapping = {name: {"cpu": {mode: kernels.LocalLayerRepository(folder, layer_name=layer)}} for name, layer in layers.items()}

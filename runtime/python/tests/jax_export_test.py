@@ -81,7 +81,7 @@ def test_gradient_of_an_exported_layer(tmp_path):
 
 
 def test_is_refused_without_the_callers_consent():
-    """JAX refuses every target that is not its own. If this fails some day, the README no longer needs
+    """JAX refuses every target that is not its own. If this fails one day, the README no longer needs
     disabled_checks."""
     with pytest.raises(ValueError, match="custom calls whose targets have no compatibility guarantees"):
         export.export(jax.jit(jax.grad(lambda x: layer_norm(x).sum())))(jnp.ones((3, COLS)))
@@ -89,8 +89,7 @@ def test_is_refused_without_the_callers_consent():
 
 @pytest.mark.skipif(jax.default_backend() != "cpu", reason="there is a GPU to export for")
 def test_export_for_gpus_needs_one():
-    """The workspace depends on the GPU, so exports for another platform are refused by JAX: they have no code for
-    it."""
+    """The workspace depends on the GPU, so there is no code for exports for another platform, and JAX refuses them."""
     with pytest.raises(NotImplementedError, match="cuda"):
         export.export(jax.jit(jax.grad(lambda x: layer_norm(x).sum())), platforms=["cuda"], disabled_checks=CHECKS)(
             jnp.ones((3, COLS)))

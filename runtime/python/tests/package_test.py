@@ -11,7 +11,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).parents[3]
 SUBMODULES = {"jax": "jax>=0.6", "torch": "torch>=2.10"}
-NEEDED = {**SUBMODULES, "tvm_ffi": "apache-tvm-ffi>=0.1.15"}  # as pip calls them
+NEEDED = {**SUBMODULES, "tvm_ffi": "apache-tvm-ffi>=0.1.15"}  # the names that pip uses
 
 
 def said(code):

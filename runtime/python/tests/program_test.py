@@ -97,7 +97,7 @@ def test_tune(tmp_path):
 
 @pytest.mark.parametrize("is_terminal", [False, True])
 def test_tune_shows_its_messages(tmp_path, is_terminal):
-    """Messages are shown as they arrive, progress only on a terminal. The exception has the reason in either case."""
+    """Messages are shown as they arrive; progress only on a terminal. The exception has the reason in either case."""
     (tmp_path / "shapes.txt").write_text("rmsnorm rows=8 cols=64\n")
     code = "import normjit; normjit.tune('shapes.txt', 'r.jsonl', budget='1s'); normjit.tune('none.txt', 'r.jsonl')"
     read, write = os.openpty() if is_terminal else os.pipe()
@@ -125,12 +125,13 @@ def test_import_takes_few_modules():
 def test_not_built(tmp_path):
     """Sources without libraries say what is missing."""
     shutil.copytree(pathlib.Path(normjit.__file__).parent, tmp_path / "normjit", ignore=shutil.ignore_patterns("*.so"))
-    done = run("-S", "-c", "import normjit", cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)})  # -S: and no other one
+    done = run("-S", "-c", "import normjit", cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)})  # -S: no other package
+                                                                                               # either
     assert "ImportError: normjit is not built" in done.stderr
 
 
 def test_libraries_in_another_folder(tmp_path):
-    """`pip install -e` gives the package two folders, one with the sources and one with the libraries."""
+    """`pip install -e` gives the package two folders: one with the sources, and one with the libraries."""
     from normjit import _library
 
     sources = tmp_path / "normjit"
@@ -149,7 +150,7 @@ def test_libraries_in_another_folder(tmp_path):
 
 
 def test_kernels_wheel(tmp_path):
-    """Compiled kernels can be a package of their own: pip installs it next to normjit, and the library finds it."""
+    """Compiled kernels can be a separate package: pip installs it next to normjit, and the library finds it."""
     tool = str(pathlib.Path(__file__).parents[3] / "tools/kernels_wheel.py")
     specs = run(tool, "specs").stdout.splitlines()
     assert len(specs) == len(set(specs)) > 200 and "rmsnorm rows=~4096 cols=4096 x=bf16" in specs

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""normjit's formulas in double precision, directly from the definition; shares no code with the product."""
+"""Computes normjit's formulas in double precision, directly from the definition. Shares no code with the product."""
 import numpy as np
 
 STEP = {"float32": 2.0**-23, "bfloat16": 2.0**-7, "float16": 2.0**-10, "float64": 2.0**-52}
@@ -43,8 +43,8 @@ def statistics(norm, x, eps=1e-5):
 
 
 def assert_close(got, wanted, dtype, what=""):
-    """Asserts equality up to the type's spacing and errors of f32 arithmetic, relative to the largest element, but at
-    least to 1 (the size of the tests' data), because gradients may cancel."""
+    """Asserts equality up to the type's spacing and errors of f32 arithmetic. The error is relative to the largest
+    element, or to 1 (the size of the tests' data) if that is larger, because gradients may cancel."""
     got = np.asarray(got, dtype=np.float64)
     assert got.shape == wanted.shape, f"{what}: {got.shape} instead of {wanted.shape}"
     if wanted.size == 0:

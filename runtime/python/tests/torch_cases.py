@@ -21,7 +21,7 @@ def layer_norm(x, w, b, normalized=1):
 
 
 def leaf(seed, *shape, dtype=torch.float32, device=None):
-    """Returns random numbers that are the same on all devices, on torch's default one if none is given."""
+    """Returns random numbers that are the same on all devices; on torch's default device if none is given."""
     generator = torch.Generator().manual_seed(seed)
     made = torch.randn(shape, generator=generator, dtype=torch.float64)
     return made.to(device or torch.get_default_device(), dtype).requires_grad_()
@@ -51,8 +51,8 @@ def reference(x, w, b, dy, normalized=1, norm="layernorm"):
 
 
 def assert_close(got, wanted, what="", stored=None):
-    """Asserts equality up to the type's spacing and errors of f32 sums; `stored` is the type of the statistics, if
-    narrower."""
+    """Asserts equality up to the type's spacing and errors of f32 sums. `stored` is the type of the statistics, if it
+    is narrower."""
     if wanted is None:
         assert got is None, what
         return

@@ -26,7 +26,7 @@ def classes():
         try:
             module = importlib.import_module(name)
         except (ImportError, RuntimeError):
-            continue  # it needs packages that are not here
+            continue  # it needs packages that are missing here
         for each in vars(module).values():
             if inspect.isclass(each) and issubclass(each, torch.nn.Module) and each.__module__ == name:
                 if each.__name__.endswith(("Norm", "RMSNormGated")):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # needs: torch
-"""Calls of one form, which share a plan from the third on: other data, other layouts, other threads, and mistakes."""
+"""Calls of one form, which share a plan from the third one on: with other data, other layouts, other threads, and
+mistakes."""
 import threading
 
 import normjit
@@ -16,7 +17,7 @@ RUNS = "norm runs(x[M,N], w[N/R], k[M], c[]) -> y[M,N], m[M] { m = row_mean(x) ;
 
 @pytest.fixture
 def runs(monkeypatch):
-    """The plans that were run."""
+    """The plans that have been run."""
     found, run = [], formula_plans.Plan.run
     monkeypatch.setattr(formula_plans.Plan, "run", lambda self, tensors: (found.append(self), run(self, tensors))[1])
     monkeypatch.setattr(formula_plans, "_plans", {})
@@ -42,7 +43,7 @@ CASES = {
 
 
 def of_torch(text, given):
-    """Returns the outputs that are not optional, by torch's operators."""
+    """Returns the outputs that are not optional, computed by torch's operators."""
     tensors = {name: value for name, value in given.items() if isinstance(value, torch.Tensor)}
     norm, numbers = normjit.formula(text), {name: value for name, value in given.items() if name not in tensors}
     wanted = [name for name in norm.outputs if name not in norm.optional]

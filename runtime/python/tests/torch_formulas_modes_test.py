@@ -115,7 +115,7 @@ def test_gradients_of_functions(expression):
 
 
 def test_kinks():
-    """Gradients where a function has none are torch's own, and what is not selected does not matter."""
+    """Where a function has no derivative, its gradient is torch's own, and what is not selected does not matter."""
     x = torch.tensor([[-2.0, -1, 0, 1, 2, -0.0, 0.5, -torch.inf]])
     for ours, theirs in [("relu(x)", torch.relu), ("clamp(x, -1, 0.75)", lambda x: x.maximum(x.new_tensor(-1)).minimum(x.new_tensor(0.75))),
                          ("where(x, x, 2 * x)", lambda x: torch.where(x > 0, x, 2 * x)),

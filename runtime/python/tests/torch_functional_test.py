@@ -44,7 +44,7 @@ def test_gradients(norm, dtype, weight_dtype, device):
 @pytest.mark.parametrize("dtype, weight_dtype", [(torch.float64, torch.float32), (torch.float64, torch.bfloat16),
                                                  (torch.float32, torch.float64), (torch.bfloat16, torch.float64)])
 def test_f64_beside_other_types(norm, dtype, weight_dtype, device):
-    """No kernel takes both types: the other tensors are converted, and each gradient has its tensor's type."""
+    """No kernel takes both types. The other tensors are converted, and each gradient has the type of its tensor."""
     x, w, b, dy = case(6, 5, 70, dtype=dtype, weight_dtype=weight_dtype, device=device)
     with Served(1):
         NORMS[norm](x, w, b).backward(dy)
@@ -56,7 +56,7 @@ def test_f64_beside_other_types(norm, dtype, weight_dtype, device):
 
 @pytest.mark.parametrize("norm", NORMS)
 def test_forward_mode(norm):
-    """Derivatives along a direction use torch's own formulas, also if weights require gradients."""
+    """Derivatives along a direction use torch's own formulas, even if weights require gradients."""
     x, w, b, dx = case(6, 70, dtype=torch.float64)
     ad = torch.autograd.forward_ad
     with ad.dual_level():
@@ -125,7 +125,7 @@ def test_norms_of_sums(norm, dtype, device):
 
 @pytest.mark.parametrize("norm", NORMS)
 def test_residual_of_another_type(norm):
-    """The sum and y have the type that torch gives the sum; nothing is fused."""
+    """The sum and y have the type that torch gives the sum. Nothing is fused."""
     x, w, b, dy = case(6, 70, dtype=torch.bfloat16)
     residual, dh = leaf(7, 6, 70), leaf(8, 6, 70).detach()
     with Served(2):
@@ -197,7 +197,7 @@ def test_what_needs_no_gradient():
 
 def test_operators():
     """torch's own checks: schema, fake kernels, and AOTAutograd."""
-    normjit.torch.rms_norm(torch.ones(1, 2))  # defines them
+    normjit.torch.rms_norm(torch.ones(1, 2))  # this defines them
     x, w, b, dy = (t.detach() for t in case(6, 70))
     tests = ("test_schema", "test_faketensor")
     for mask in ([True, True], [True, False], [False, True]):
@@ -320,7 +320,7 @@ def test_transforms_of_functions(norm, transform, with_residual):
 @pytest.mark.skipif("cuda" not in DEVICES, reason="no GPU")
 @pytest.mark.parametrize("make", [normjit.torch.LayerNorm, normjit.torch.RMSNorm])
 def test_captured(make):
-    """After prepare() a CUDA graph captures the norm of a sum, in training and in inference, and replays it on other
+    """After prepare(), a CUDA graph captures the norm of a sum, in training and in inference, and replays it on other
     data."""
     module = make(512).cuda()
     normjit.torch.prepare(module, residual=True)
@@ -342,11 +342,11 @@ def test_captured(make):
     torch.cuda.synchronize()
     for got, right in ((y, y_now), (h, h_now), (h_alone, h_now), *zip(gradients, wanted)):
         assert torch.equal(got.detach(), right.detach())
-    torch.testing.assert_close(y_alone, y_now.detach())  # another kernel, without statistics
+    torch.testing.assert_close(y_alone, y_now.detach())  # another kernel computes it, without statistics
 
 
 def test_compiled_by_inductor_in_a_checkpoint():
-    """A sum with an offset of 0 would be left out, after which the partitioner of torch 2.15 fails."""
+    """A sum with an offset of 0 would be dropped, and then the partitioner of torch 2.15 fails."""
     from torch.utils.checkpoint import checkpoint
     x, w, dy = leaf(1, 6, 64), leaf(2, 64), torch.ones(6, 64)
     compiled = torch.compile(lambda x: checkpoint(normjit.torch.rms_norm, x, w, use_reentrant=False))

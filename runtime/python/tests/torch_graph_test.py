@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # needs: torch numpy
 """torch.compile(backend="normjit"): the regions of forward and backward graphs, compared with eager mode in double
-precision; which are taken; the modes of torch.compile."""
+precision; which regions are taken; and the modes of torch.compile."""
 import contextlib
 import importlib.metadata
 import sys
@@ -148,8 +148,8 @@ def test_autocast_checkpoints_and_graph_breaks():
 
 
 def test_inductor_compiles_what_is_left():
-    """Tests everything in bf16: first with the backend by its name, then with the pass in Inductor's own backend, after
-    a pass of the user's."""
+    """Tests everything in bf16: first with the backend by its name, and then with the pass in Inductor's own backend,
+    after a pass of the user."""
     model, x = made(MODELS["block"], torch.bfloat16, (32, COLS))
     wanted = results(model.double(), model, x.double())
     model.bfloat16()
@@ -218,7 +218,7 @@ def predicted(monkeypatch, seconds_of_kernel):
 
 
 def test_regions_are_taken_where_that_is_faster(monkeypatch):
-    """If all kernels reach the bandwidth, the bytes decide: normjit's backward passes read their matrices once, not
+    """If all kernels reach the bandwidth, the bytes decide: normjit's backward passes read their matrices once, and not
     again for the sums over rows."""
     report = predicted(monkeypatch, lambda region, by: sum(map(graph_costs._bytes, (*by.inputs, *by.outputs))) / 1e9)
     taken = [each for each in report if each["taken"]]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Modules that compute a norm for some inputs and something else for others, or that differ from it only in the
+"""Modules that compute a norm for some inputs and something else for others, or that differ from a norm only in the
 gradient."""
 import torch
 from torch_modules import InPython

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # needs: torch numpy
-"""patch() and modules that are norms only for some inputs: each computes the same as without it, with its own
+"""patch() and modules that are norms only for some inputs. Each computes the same as without patch(), with its own
 gradients."""
 import copy
 import pickle
@@ -46,11 +46,11 @@ def test_refused(kind):
 @pytest.mark.parametrize("case", LEFT)
 @pytest.mark.parametrize("forward", [False, True])
 def test_left_to_the_module(case, forward, monkeypatch):
-    """Calls that compute the norm are served; other calls are the module's own, and counted."""
+    """Calls that compute the norm are served. Other calls are left to the module, and counted."""
     kind, shape, change, reason = LEFT[case]
     for place, name in ((kind, "scale"), (kind, "after"), (torch_impostors, "switch")):
         if name in vars(place):
-            monkeypatch.setattr(place, name, vars(place)[name])  # restored at the end
+            monkeypatch.setattr(place, name, vars(place)[name])  # pytest restores it at the end
     module = normjit.torch.patch(randomised(kind()), forward=forward)
     plain = normjit.torch.unpatch(copy.deepcopy(module))
     with Served(1 + forward):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # needs: torch numpy
-"""With batch_invariant() a row has the same bits in every batch: those of a server that takes a token and of a trainer that
-takes thousands."""
+"""With batch_invariant(), a row has the same bits in every batch: on a server that takes one token, and in a trainer
+that takes thousands."""
 import normjit
 import normjit.torch
 import pytest

@@ -37,7 +37,7 @@ def test_what_is_said(level, counts):
 
 
 def test_probes_are_not_told():
-    """What patch() and found() try with torch's own kernels is no call that normjit leaves to torch."""
+    """What patch() and found() try with torch's own kernels does not count as calls that normjit leaves to torch."""
     done = run_program("""
 import logging
 logging.basicConfig(level=logging.WARNING)
@@ -70,7 +70,7 @@ ENGINES = {
 
 @pytest.mark.parametrize("engine", ENGINES.values(), ids=ENGINES.keys())
 def test_what_engines_warn_of(engine):
-    """A file that an engine cannot use is named, by whatever serves the call."""
+    """A file that an engine cannot use is named, whatever serves the call."""
     configure = "import logging; logging.basicConfig(level=logging.WARNING)\n"
     environment = {"NORMJIT_RECORDS": "/nowhere/records.jsonl", "NORMJIT_CACHE_PACKS": "/nowhere/product.pack"}
     done = run_program(configure + engine, **environment)

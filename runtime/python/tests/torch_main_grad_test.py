@@ -10,7 +10,7 @@ from torch_cases import NORMS, Served, assert_close, case, leaf, reference
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_main_grad(norm, dtype):
-    """Gradients of weights are added to f32 tensors over several backward passes; nothing else is written."""
+    """Gradients of weights are added to f32 tensors over several backward passes. Nothing else is written."""
     x, w, b, dy = case(64, 70, dtype=dtype)
     parameters = (w, b) if norm == "layernorm" else (w,)
     started = [leaf(9 + i, 70).detach() for i in range(len(parameters))]
@@ -28,7 +28,7 @@ def test_main_grad(norm, dtype):
 
 
 def test_main_grad_of_megatron():
-    """Megatron's hooks run for a parameter that gets a gradient, and see from a mark that they must not add it."""
+    """Megatron's hooks run for a parameter that gets a gradient, and a mark tells them not to add it."""
     module = normjit.torch.LayerNorm(16, main_grad=True)
     added = []
     for p in module.parameters():
@@ -56,7 +56,7 @@ def test_main_grad_of_rms_norm():
     module.weight.main_grad = torch.zeros(32)[::2]  # between the passes
     with pytest.raises(RuntimeError, match="dweight: is not contiguous; a gradient can only be added to what is"):
         y.backward(dy)
-    module.weight.requires_grad_(False)  # then it needs none
+    module.weight.requires_grad_(False)  # it then needs no gradient
     module(x).backward(dy)
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # needs: torch numpy transformers
 """normjit.torch.patch() on models of transformers with random weights, and on modules that look like norms but are
-none."""
+not."""
 import copy
 import io
 
@@ -141,7 +141,7 @@ def test_patched_models_in_other_processes(compiled, tmp_path):
 
 
 def test_transforms_of_patched_models():
-    """Returns the gradients of each sample by torch.func."""
+    """Gradients of each sample by torch.func."""
     model = torch.nn.Sequential(Plain(), torch.nn.Linear(8, 8), Plain())
     parameters, x = dict(model.named_parameters()), leaf(1, 5, 3, 8).detach()
 
@@ -193,7 +193,7 @@ def test_patched_before_there_is_memory():
 
 
 class ZeroCentred(torch.nn.LayerNorm):
-    """A norm as in Nemotron."""
+    """A norm like those of Nemotron."""
 
     def forward(self, x):
         return torch.nn.functional.layer_norm(x, self.normalized_shape, self.weight + 1, self.bias, self.eps)
@@ -272,7 +272,7 @@ def test_eps_that_changes(forward, eps):
 @pytest.mark.parametrize("forward", [False, True])
 @pytest.mark.parametrize("dtype, weight_dtype", [(torch.float64, torch.float32), (torch.float32, torch.float64)])
 def test_f64_beside_other_types(dtype, weight_dtype, forward):
-    """Works also if the module promotes its output, and with it the incoming gradient."""
+    """This works even if the module promotes its output, and with it the incoming gradient."""
     plain = InPython().to(weight_dtype)
     x = leaf(1, 5, 8, dtype=dtype)
     dy = leaf(2, 5, 8, dtype=torch.float64).detach()

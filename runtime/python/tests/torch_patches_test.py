@@ -58,7 +58,7 @@ class FlattenedWithGate(NormThenGate):
 
 @pytest.mark.parametrize("make", [Flattened, FlattenedWithGate])
 def test_results_can_be_written_to(make):
-    """An output that is a view can also be written to, as without patch()."""
+    """An output that is a view can be written to, as without patch()."""
     module = make()
     inputs = [leaf(i, 2, 3, module.weight.shape[0]) for i in range(1 + (make is FlattenedWithGate))]
     wanted = torch.autograd.grad(module(*inputs).mul_(3).sum(), inputs)
@@ -280,7 +280,7 @@ def test_verify(make, dtype):
 
 
 class BeyondRows(InPython):
-    """Trials with random values cannot see that x itself decides."""
+    """x itself decides what this computes, which trials with random values cannot detect."""
 
     def forward(self, x):
         return x if float(x.detach().flatten()[0]) == 1234.0 else super().forward(x)
@@ -385,7 +385,7 @@ distributed.destroy_process_group()
 
 @pytest.mark.parametrize("forward, own", [(False, False), (True, True)])
 def test_after_fully_shard(forward, own, tmp_path):
-    """FSDP2's parameters are DTensors; `own`: a norm is sharded separately, so its class is FSDP's."""
+    """FSDP2's parameters are DTensors. With `own`, a norm is sharded separately, so its class is FSDP's."""
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         done = list(pool.map(lambda rank: run_program(FULLY_SHARDED, str(rank), str(tmp_path / "store"), str(forward),
                                                       str(own)), range(2)))

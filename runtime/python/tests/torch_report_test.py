@@ -70,7 +70,7 @@ def test_measures():
 
 
 def test_of_calls_that_had_no_memory_to_be_tried(monkeypatch):
-    """Such a call is the module's own. The next one is tried again."""
+    """Such a call is left to the module. The next call is tried again."""
     module, x = normjit.torch.patch(InPython()), leaf(1, 3, 8)
 
     def fail(*_):
@@ -89,7 +89,7 @@ def test_of_calls_that_had_no_memory_to_be_tried(monkeypatch):
 
 @pytest.mark.parametrize("forward", [False, True])
 def test_of_methods_kept_by_others(forward):
-    """A hook of accelerate replaces a module's forward, and calls the one that it found, also after unpatch()."""
+    """A hook of accelerate replaces a module's forward, and calls the forward that it found, even after unpatch()."""
     module = normjit.torch.patch(InPython(), forward=forward)
     found, x = module.forward, leaf(1, 3, 8)
     module.forward = lambda x: found(x)

@@ -32,7 +32,7 @@ def by_splits(x, cos, sin, w):
 
 
 def in_halves(x, cos, sin, w):
-    """As GPT-NeoX and vLLM rotate."""
+    """Rotates like GPT-NeoX and vLLM."""
     first, second = normalized(x, w).chunk(2, dim=-1)
     c, s = cos[..., : x.shape[-1] // 2], sin[..., -(x.shape[-1] // 2):]
     return torch.cat((first * c - second * s, second * c + first * s), dim=-1)
@@ -46,13 +46,13 @@ def of_weights(x, cos, sin, w):
 
 
 def by_every_other(x, cos, sin, w):
-    """As GPT-J rotates."""
+    """Rotates like GPT-J."""
     q = normalized(x, w)
     return q * cos + torch.stack((-q[..., 1::2], q[..., ::2]), dim=-1).flatten(-2) * sin
 
 
 def in_pairs(x, cos, sin, w):
-    """As Llama rotated first."""
+    """Rotates as Llama originally did."""
     first, second = normalized(x, w).unflatten(-1, (-1, 2)).unbind(-1)
     c, s = cos[..., ::2], sin[..., 1::2]
     return torch.stack([first * c - second * s, first * s + second * c], -1).reshape(x.shape)

@@ -128,7 +128,7 @@ def test_refused(function, message):
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_numbers_that_the_type_does_not_have(dtype):
-    """A number that takes the place of elements is not rounded before results are."""
+    """A number that replaces elements is not rounded before the results are."""
     x = drawn(1, 4, 33).to(dtype)
     for function in (lambda x: torch.where(x > 9e3, x, 0.1) * 0.7, lambda x: torch.where(x > 9e3, x, 0.1).sum(-1)):
         torch.testing.assert_close(rowwise(function)(x), function(x.double()).to(dtype), rtol=0, atol=0)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # needs: torch numpy
-"""Tests row-wise functions with several results: their values, the gradients that come in at some or all of them, and
-their order."""
+"""Tests row-wise functions with several results: their values, gradients that arrive at some or all of them, and their
+order."""
 import itertools
 
 import normjit
@@ -184,7 +184,7 @@ def test_results_of_columns_alone():
 @pytest.mark.parametrize("function", [lambda x, r: (x * x.mean(-1, keepdim=True), r * r), lambda x, r: x.mean(-1, keepdim=True) + r * r,
                                       lambda x, r: (x * x.detach().sign(), r.exp() * r)])
 def test_gradients_of_row_values_alone(function, is_wanted):
-    """No matrix is read for the gradient of r, whether or not those of matrices come in."""
+    """The gradient of r reads no matrix, whether or not gradients of matrices arrive."""
     x, r = leaf(3, 8), leaf(3, 1, seed=1)
     x.requires_grad_(is_wanted)
     compiled = torch.compile(rowwise(function), fullgraph=True, backend="aot_eager")

@@ -246,7 +246,7 @@ def test_a_rowwise_function_may_call_another():
 
 
 def test_first_calls_in_many_threads():
-    """Each needs its own trace, as another number of columns does."""
+    """Each thread needs its own trace, just as another number of columns does."""
     scaled = rowwise(lambda x: x * x.shape[-1])
     with concurrent.futures.ThreadPoolExecutor(8) as threads:
         results = threads.map(lambda cols: scaled(ones(2, cols))[0, 0].item(), range(1, 25))

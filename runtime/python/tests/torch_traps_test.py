@@ -116,7 +116,7 @@ def test_only_slow_code():
 
 def test_silence():
     """Torch prints to stderr, once per process, when a kernel replaces another; normjit avoids that. It does not import
-    torch._dynamo either, which only torch.compile needs and which doubles the time that torch's import takes."""
+    torch._dynamo either, which only torch.compile needs and which doubles the time of importing torch."""
     done = run_program("import sys, warnings; warnings.simplefilter('error')\n"
                "import normjit.torch; normjit.torch.enable(); normjit.torch.disable(); normjit.torch.enable()\n"
                "assert 'torch._dynamo' not in sys.modules")
@@ -219,8 +219,8 @@ assert normjit.torch.report()["left_to_torch"] == 0
 
 
 def test_fork():
-    """A child of fork() goes on working unless torch's threads prevent it: libgomp's threads do not survive, and
-    autograd refuses to work in a child of a process in which it has a thread for a GPU."""
+    """A child of fork() keeps working unless torch's threads prevent it: libgomp's threads do not survive, and autograd
+    refuses to work in a child of a process in which it has a thread for a GPU."""
     done = run_program(FORK_AUTOGRAD, CUDA_VISIBLE_DEVICES="")
     assert done.returncode == 0, done.stderr
 
@@ -311,7 +311,7 @@ def test_torch_compile_calls_functions_on_arrays_as_they_are(function, as_array)
     torch._dynamo.reset()
     x, of = as_array(torch.arange(24.0).reshape(3, 8)), lambda x: function(x * 2)[0] + 1
     assert (torch.compile(of, backend="eager")(x) == of(x)).all()
-    torch._dynamo.reset()  # it has given the function up
+    torch._dynamo.reset()  # it has given up on the function
     with pytest.raises(Exception, match="torch.compile traces this call of normjit, and sees no data; call normjit.torch there"):
         torch.compile(of, backend="eager", fullgraph=True)(x)
 

@@ -189,7 +189,7 @@ def test_gpu():
         function(x.cpu(), dy, gamma, dx, dgamma)
 
 
-FIELDS = {  # for each of our structs: tvm-ffi's, and pairs of fields
+FIELDS = {  # for each of our structs: the one of tvm-ffi, and pairs of fields
     "Device": ("DLDevice", "type device_type, id device_id"),
     "DataType": ("DLDataType", "code code, bits bits, lanes lanes"),
     "Tensor": ("DLTensor", "data data, device device, dimensions ndim, dtype dtype, shape shape, strides strides, "

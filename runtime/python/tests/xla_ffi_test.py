@@ -8,7 +8,7 @@ import subprocess
 import jax.ffi
 
 SOURCES = pathlib.Path(__file__).parents[1] / "src"
-FIELDS = {  # for each of our structs: XLA's, and pairs of fields
+FIELDS = {  # for each of our structs: XLA's struct, and pairs of fields
     "Buffer": ("XLA_FFI_Buffer", "type dtype, data data, rank rank, dims dims"),
     "Text": ("XLA_FFI_ByteSpan", "data ptr, size len"),
     "Scalar": ("XLA_FFI_Scalar", "type dtype, value value"),
@@ -44,7 +44,7 @@ def test_declarations(tmp_path):
     for ours, (theirs, pairs) in FIELDS.items():
         for pair in pairs.split(", "):
             a, b = pair.split()
-            if a == "state_type":  # in newer versions
+            if a == "state_type":  # newer versions have it
                 continue
             lines.append(f"static_assert(offsetof({ours}, {a}) == offsetof({theirs}, {b}));")
             lines.append(f"static_assert(sizeof({ours}::{a}) == sizeof((({theirs}*)nullptr)->{b}));")

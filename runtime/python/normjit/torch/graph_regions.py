@@ -148,7 +148,7 @@ class Region:
         return found
 
     def parts_around(self, seed: Node) -> list[Region]:
-        """Yields smaller and smaller parts of the region. The node farthest from `seed` is removed first."""
+        """Returns smaller and smaller parts of the region. The node farthest from `seed` is removed first."""
         distance, waiting = {seed: 0}, [seed]
         for node in waiting:
             for each in (*node.all_input_nodes, *node.users):
