@@ -88,7 +88,7 @@ class Differentiation {
     Status give(const Given& output) {
         const ir::Value& value = forward_[output.value.id];
         if (value.shape == Shape::cols && !is_late_[output.value.id])
-            return invalid_argument(fmt::format("{}the gradient of {}, an output [N], is served if it is a col_sum",
+            return invalid_argument(fmt::format("{}the gradient of {}, an output [N], is supported if it is a col_sum",
                                                 text(value.place), ir::name(forward_, output.value.id)));
         const bool is_of_row = value.shape == Shape::rows;
         const double share = is_of_row ? 1.0 / static_cast<double>(forward_.cols) : 1;
@@ -165,8 +165,8 @@ class Differentiation {
         if ((is_linear || value.op == Op::div) && is_served(a, b)) return {};
         if ((is_linear && is_served(b, a)) || (is_sum && is_late_[a] && is_late_[b])) return {};
         return invalid_argument(fmt::format(
-            "{}the gradient of a col_sum is served if it is an output, or that times numbers and plus other sums; here "
-            "it is in '{}' with other values",
+            "{}the gradient of a col_sum is supported if it is only multiplied by numbers, added to other sums, and an "
+            "output; here it is in '{}' with other values",
             text(value.place), ir::info(value.op).notation));
     }
 
@@ -217,10 +217,10 @@ class Differentiation {
     Status propagate_function(ValueId id, const Sum& adjoint) {
         const auto slope = derivative(builder_, products_, id);
         if (!slope)
-            return invalid_argument(
-                fmt::format("{}{} has no derivative; pass=forward is served, and a backward pass without the gradients "
-                            "of outputs that depend on it",
-                            text(forward_[id].place), ir::info(forward_[id].op).name));
+            return invalid_argument(fmt::format(
+                "{}{} has no derivative; supported are pass=forward and a backward pass without the gradients "
+                "of outputs that depend on it",
+                text(forward_[id].place), ir::info(forward_[id].op).name));
         const bool is_term = adjoint.size() == 1 || slope->size() == 1;
         const Sum whole = is_term ? adjoint : Sum(of_value(write(id).id));
         Sum product;

@@ -59,7 +59,7 @@ Status ExpressionParser::read_number(Number& out) {
     const auto [end, code] = std::from_chars(token.text.data(), all, out);
     if (!is_number()) return expected("a number");
     if (end != all && code == std::errc())
-        return error(fmt::format("'{}' is no number; numbers are decimal: 16, 0.5, 1e-5", text::shown(token.text)));
+        return error(fmt::format("'{}' is not a number; numbers are decimal: 16, 0.5, 1e-5", text::shown(token.text)));
     constexpr std::string_view kind = std::is_floating_point_v<Number> ? "a double" : "an integer";
     if (code != std::errc()) return error(fmt::format("{} is beyond the range of {}", text::shown(token.text), kind));
     lexer_.next();
@@ -99,7 +99,7 @@ Expected<ValueId> ExpressionParser::product() {
 Expected<ValueId> ExpressionParser::nested() {
     const Token at = lexer_.next();
     if (nesting_ == deepest_nesting)
-        return error_at(at, fmt::format("more than {} parentheses inside one another", deepest_nesting));
+        return error_at(at, fmt::format("more than {} nested parentheses", deepest_nesting));
     ++nesting_;
     NORMJIT_TRY(const ValueId inner, sum());
     --nesting_;
@@ -126,7 +126,7 @@ Expected<ValueId> ExpressionParser::power() {
     if (is_negative) {
         NORMJIT_TRY(exponent, negative(at, exponent, is_literal));
     }
-    if (is_symbol('^')) return error("which '^' comes first must be said: (a ^ b) ^ c or a ^ (b ^ c)");
+    if (is_symbol('^')) return error("'^' twice needs parentheses: (a ^ b) ^ c or a ^ (b ^ c)");
     return apply(symbol, base, exponent);
 }
 

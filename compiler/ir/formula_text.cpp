@@ -150,8 +150,9 @@ class FormulaParser final : SignatureParser {
         if (names_.contains(name.text)) return names_[name.text];
         if (name.text == all_columns) return add(name, {.op = Op::constant, .constant = columns()});
         if (const auto number = (*number_)(name.text)) return add(name, {.op = Op::constant, .constant = *number});
-        return error_at(name, fmt::format("'{}' is no tensor and no value before this; a number is given as {}=NUMBER",
-                                          text::shown(name.text), text::shown(name.text)));
+        return error_at(name,
+                        fmt::format("'{}' is neither a tensor nor an earlier value; a number is given as {}=NUMBER",
+                                    text::shown(name.text), text::shown(name.text)));
     }
 
     Expected<size_t> operands_of(const Token& function) const override {

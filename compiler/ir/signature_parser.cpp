@@ -161,8 +161,8 @@ Status SignatureParser::decide_slices() {
         Axes& axes = all[i].axes;
         if (!has_slices) axes.slice = axes.row;
         if (axes.slice || !axes.row || (axes.column && !all[i].is_output)) continue;
-        return error_at(declared_[i], fmt::format("'{}' has rows, so beside tensors with S it needs S as well{}",
-                                                  all[i].name, all[i].is_output ? "" : "; only [M,N] does not"));
+        return error_at(declared_[i], fmt::format("'{}' has rows, so with slices it needs S as well{}", all[i].name,
+                                                  all[i].is_output ? "" : "; only [M,N] does not"));
     }
     return {};
 }
@@ -210,7 +210,7 @@ Status SignatureParser::scan_body() {
         }
         append(line, token.text);
         if (token.kind == Token::Kind::word && !begins && is_symbol('='))
-            return error_at(token, "')', ';' or the end of the line expected, as '=' follows");
+            return error_at(token, "')', ';' or the end of the line expected, because '=' follows");
         if (token.kind == Token::Kind::word && begins) {
             if (is_run(token.text)) return error_at(token, fmt::format("'{}' is a number, of columns", token.text));
             defined = token;

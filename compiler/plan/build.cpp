@@ -147,7 +147,7 @@ Status check_operands(const ir::Function& function, const OperandList& operands)
         const bool is_sum = operand != nullptr && operand->is_written() && operand->axes.has_runs();
         if (operand == nullptr || operand->direction != direction ||
             declared.dtype != (is_sum ? function.compute : operand->dtype))
-            return invalid_argument(fmt::format("plan: {} is no such operand of the spec", declared.name));
+            return invalid_argument(fmt::format("plan: {} is not such an operand of the spec", declared.name));
         ++found;
         return {};
     };
@@ -158,7 +158,7 @@ Status check_operands(const ir::Function& function, const OperandList& operands)
         if (is_output) --found;  // it is counted where it is written
     }
     for (const ir::Output& output : function.outputs) NORMJIT_RETURN_IF_ERROR(check(output.tensor, Direction::output));
-    return found == operands.size() ? Status() : invalid_argument("plan: the formula leaves operands of the spec out");
+    return found == operands.size() ? Status() : invalid_argument("plan: the formula leaves out operands of the spec");
 }
 
 }  // namespace

@@ -186,7 +186,7 @@ Status check_sums_of_slices(const Plan& plan) {
     const size_t sums = plan.epilogue.sums.size();
     if (sums <= most || !plan.operands.has_shared_sums() || !plan.operands.has_sums_per_slice()) return {};
     return invalid_argument(
-        fmt::format("cpu: {} sums over the rows for outputs [S,N] and [N]; at most {} are served", sums, most));
+        fmt::format("cpu: {} sums over the rows for outputs [S,N] and [N]; at most {} are supported", sums, most));
 }
 
 Geometry cpu_geometry(const Plan& plan) {

@@ -198,7 +198,7 @@ Expected<CostTrees> CostTrees::parse(std::string_view text, std::span<const std:
         } else {
             costs.roots_.push_back(costs.nodes_.size());
             if (std::string_view rest = line; !costs.read_tree(rest) || !rest.empty())
-                return invalid_argument("costs: a line is no tree: " + text::shown(line));
+                return invalid_argument("costs: a line is not a tree: " + text::shown(line));
         }
     }
     if (costs.roots_.empty()) return invalid_argument("costs: there is no tree");

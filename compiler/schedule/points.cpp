@@ -51,7 +51,7 @@ Expected<Point> parse_point(std::string_view line, const Target& target) {
     }
     point.date = text::trim(end.second.substr(share.size()));
     if (!point.date.empty() && !is_date(point.date))
-        return invalid_argument(fmt::format("date {}: must be as 2026-11-27", text::shown(point.date)));
+        return invalid_argument(fmt::format("date {}: must be like 2026-11-27", text::shown(point.date)));
     return point;
 }
 
@@ -81,7 +81,7 @@ Expected<PointFile> parse_points(std::string_view text) {
         const std::string_view word = text::first_word(line), rest = text::trim(line.substr(word.size()));
         if (word == device_word || word == target_word) {
             if (has_target)
-                return at_line(number, invalid_argument("a file is of one device: `device`, `target`, then points"));
+                return at_line(number, invalid_argument("a file has one device: `device`, `target`, then points"));
         }
         if (word == device_word) {
             if (text::shown(rest) != rest)

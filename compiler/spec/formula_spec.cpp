@@ -30,7 +30,7 @@ class FormulaReader {
         NORMJIT_RETURN_IF_ERROR(read_given());
         formula_.pass = spec_.pass;
         NORMJIT_RETURN_IF_ERROR(spec_.pass == Pass::forward ? read_forward() : read_backward());
-        if (wanted_.empty()) return invalid_argument("spec: out: no output is asked for; name one or more");
+        if (wanted_.empty()) return invalid_argument("spec: out: no output is requested; name one or more");
         NORMJIT_RETURN_IF_ERROR(read_accumulate());
         NORMJIT_RETURN_IF_ERROR(refuse_strangers());
         NORMJIT_RETURN_IF_ERROR(drop_unread());
@@ -47,7 +47,8 @@ class FormulaReader {
         NORMJIT_TRY(const Needed needed, read_above());
         const auto value = needed.pass.values.find(input);
         if (value == needed.pass.values.end() || needed.pass.function[value->second].op != ir::Op::input)
-            return invalid_argument(fmt::format("spec: formula: '{}' is no input of this spec", text::shown(input)));
+            return invalid_argument(
+                fmt::format("spec: formula: '{}' is not an input of this spec", text::shown(input)));
         if (is_shared_by_slices(needed.pass.function[value->second].tensor))
             return invalid_argument(
                 fmt::format("spec: formula: {} is the same for all slices; it has no gradient", input));
@@ -209,7 +210,7 @@ class FormulaReader {
             if (!tensor.run.empty())
                 return invalid_argument(
                     fmt::format("spec: formula: {}: an output [M,N/{}] has no gradient; only "
-                                "pass=forward is served",
+                                "pass=forward is supported",
                                 tensor.name, tensor.run));
             NORMJIT_TRY(const Tensor gradient,
                         add(gradient_name(tensor.name), tensor.axes, false, usual_type(tensor.axes)));

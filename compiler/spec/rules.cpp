@@ -171,7 +171,7 @@ Status check_attributes(const Spec& spec, Tensor tensor) {
     per_slice.slice = true;
     if (!may_be_per_slice(tensor) || axes != per_slice)
         return error("per_slice", name(tensor), attributes::per_slice.refusal);
-    if (!spec.has_slices()) return error("per_slice", name(layer), "needs more slices than one, or any");
+    if (!spec.has_slices()) return error("per_slice", name(layer), "needs more than one slice, or any");
     return {};
 }
 
@@ -181,7 +181,7 @@ Status check_tensors(const Spec& spec) {
         NORMJIT_RETURN_IF_ERROR(check_attributes(spec, tensor));
         const Tensor layer = layer_tensor(tensor);
         if (spec.has(layer) && spec.is_per_slice(layer) != spec.is_per_slice(tensor))
-            return error("per_slice", name(layer), fmt::format("{} must have a row per slice, too", name(tensor)));
+            return error("per_slice", name(layer), fmt::format("{} must have a row per slice as well", name(tensor)));
     }
     for (const Tensor tensor : {Tensor::dy, Tensor::mean, Tensor::rstd}) {
         if (is_forward(spec) || spec.has(tensor) || !needs(spec, tensor)) continue;

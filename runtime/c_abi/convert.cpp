@@ -180,7 +180,7 @@ Expected<EngineOptions> to_cpp(const normjit_engine_options& from) {
     }
     options.openmp_user = from.openmp_user;
     if ((from.allocator.allocate == nullptr) != (from.allocator.release == nullptr)) {
-        return invalid_argument("engine options: allocator: allocate and release come together");
+        return invalid_argument("engine options: allocator: allocate and release must be given together");
     }
     options.allocator = {from.allocator.allocate, from.allocator.release, from.allocator.self};
     if (from.cache_folder != nullptr) options.cache.folder = from.cache_folder;

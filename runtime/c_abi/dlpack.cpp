@@ -130,7 +130,7 @@ class ShapeReader {
             if (size_of(from_, 0, count) == spec_.slices) return count;
         }
         if (!spec_.slices) return error(name_, "has no dimension for the slices, the first");
-        return error(name_, "has no first dimensions that make {} slices", *spec_.slices);
+        return error(name_, "has no first dimensions with {} slices in all", *spec_.slices);
     }
 
     static int64_t stride_in_c(const Collapsed& of) { return of.stride == 0 ? NORMJIT_REPEAT_ROW : of.stride; }

@@ -174,7 +174,7 @@ Expected<Artifact> Folder::read(const File& file) const {
     NORMJIT_TRY(const Descriptor all, open(AT_FDCWD, path_, path_));
     NORMJIT_TRY(const std::string bytes, read_bytes(all.get(), file.name, false));
     NORMJIT_TRY(Artifact artifact, parse_artifact(bytes));
-    if (name_of(artifact) != file.name) return invalid_argument("artifact: has the name of another one");
+    if (name_of(artifact) != file.name) return invalid_argument("artifact: has the name of another artifact");
     return artifact;
 }
 
@@ -198,7 +198,7 @@ Expected<std::optional<Artifact>> Folder::find(std::string_view key, const std::
         const auto read = [&]() -> Expected<Artifact> {
             NORMJIT_TRY(const std::string bytes, read_bytes(folder.get(), name, true));
             NORMJIT_TRY(Artifact found, parse_artifact(bytes));
-            if (code_key(found) != key) return invalid_argument("artifact: is of another key");
+            if (code_key(found) != key) return invalid_argument("artifact: has another key");
             return found;
         };
         const auto is_there = [&] { return faccessat(folder.get(), name.c_str(), F_OK, AT_SYMLINK_NOFOLLOW) == 0; };

@@ -50,7 +50,7 @@ Status Pack::read_index() {
     if (end < static_cast<int64_t>(head.size())) return error("is no pack");
     NORMJIT_TRY(const std::string begin, read_bytes({0, static_cast<int64_t>(head.size())}));
     NORMJIT_TRY(const std::string last, read_bytes({end, static_cast<int64_t>(footer_bytes)}));
-    if (begin != head || !last.starts_with(index_word)) return error("is no pack of this version, or is cut off");
+    if (begin != head || !last.starts_with(index_word)) return error("is not a pack of this version, or is cut off");
     const auto offset = text::parse_int(std::string_view(last).substr(index_word.size(), digits), 0, end);
     if (!offset) return error("the place of the index is damaged");
     if (end - *offset > most_index_bytes)
@@ -70,7 +70,7 @@ Status Pack::read_index() {
 Expected<Artifact> Pack::read(std::string_view id, Place place) const {
     NORMJIT_TRY(const std::string bytes, read_bytes(place));
     NORMJIT_TRY(Artifact artifact, parse_artifact(bytes));
-    if (id_of(code_key(artifact)) != id) return invalid_argument("artifact: is of another key");
+    if (id_of(code_key(artifact)) != id) return invalid_argument("artifact: has another key");
     return artifact;
 }
 

@@ -265,7 +265,7 @@ Status Engine::Impl::obtain_in_background(const Request& request) {
     }
     if (is_added) return making;
     background_.erase(entry);
-    return failed("prepare: the system gives no thread to work in the background");
+    return failed("prepare: the system provides no thread to work in the background");
 }
 
 /// Never throws, and never leaves a request pending: the message for lack of memory needs no memory.

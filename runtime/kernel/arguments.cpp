@@ -119,7 +119,7 @@ class Checker {
         if (batch.all_rows() < countable && batch.slices < countable) return {};
         if (bytes_moved(spec_, batch) == INT64_MAX) {
             const std::string slices = batch.slices == 1 ? "" : fmt::format(" in each of {} slices", batch.slices);
-            return error("rows", "{}{}; with cols={} there are more bytes than 64 bits count", batch.rows, slices,
+            return error("rows", "{}{}; with cols={} there are more bytes than 64 bits can count", batch.rows, slices,
                          spec_.cols);
         }
         return {};

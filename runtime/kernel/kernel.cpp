@@ -48,7 +48,7 @@ Status Kernel::launch(const Arguments& arguments) const {
     if (bytes > 0) {
         const LentWorkspace workspace(allocator_, bytes, arguments.stream);
         if (workspace.memory() == nullptr) {
-            return failed(fmt::format("launch: workspace: the engine's allocator gave none of {} bytes", bytes));
+            return failed(fmt::format("launch: workspace: the engine's allocator provided none of {} bytes", bytes));
         }
         Arguments complete = arguments;
         complete.workspace = workspace.memory();

@@ -236,7 +236,7 @@ std::vector<std::string> TuningRecords::add(std::string_view text, const std::st
     });
     impl_->lines = last;
     if (bad > most_warnings)
-        warnings.push_back(fmt::format("{}: {} more lines are no records", source, bad - most_warnings));
+        warnings.push_back(fmt::format("{}: {} more lines are not records", source, bad - most_warnings));
     return warnings;
 }
 
@@ -280,9 +280,10 @@ ChosenSchedule TuningRecords::find(const Spec& spec, const DeviceClass& device) 
     std::vector<std::string> reasons;
     chosen.schedule = impl_->choose(spec, device.target, &reasons);
     chosen.tier = TuningTier::heuristic;
-    chosen.reason = entries.empty() ? "no record of this problem"
-                                    : fmt::format("no record of this problem is of such a device and M; of others: {}",
-                                                  entries.size());
+    chosen.reason =
+        entries.empty()
+            ? "no record of this problem"
+            : fmt::format("no record of this problem is for such a device and M; for others: {}", entries.size());
     for (const std::string& reason : reasons) chosen.reason += "; " + reason;
     return chosen;
 }

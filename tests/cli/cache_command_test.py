@@ -120,7 +120,7 @@ class Cache(Case):
             for copy in copies:
                 copy.unlink()
             errors = {each.get("error") for each in json.load(running.stdout)["entries"]}
-        self.assertLessEqual(errors, {None, "artifact: has the name of another one"})
+        self.assertLessEqual(errors, {None, "artifact: has the name of another artifact"})
 
     def test_names_that_are_no_text(self):
         folder = os.fsencode(self.folder) + b"/\xff"
@@ -139,7 +139,7 @@ class Cache(Case):
         environment = self.environment | {"NORMJIT_CACHE_DIR": "off", "NORMJIT_CACHE_PACKS": str(pack)}
         self.done("run", self.SPECS[0], "--check", env=environment)
         pack.write_bytes(pack.read_bytes()[:-1])
-        self.refused(2, "pack: product.pack: is no pack of this version, or is cut off", "cache", "verify", pack)
+        self.refused(2, "pack: product.pack: is not a pack of this version, or is cut off", "cache", "verify", pack)
 
 
 if __name__ == "__main__":

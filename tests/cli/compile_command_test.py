@@ -46,7 +46,7 @@ class Compile(Case):
         self.assertRegex(emit("reasons"), r"^row_block, prefetch, cache_columns: ")
         self.done("compile", self.SPEC, *self.TARGET, "--emit", "artifact", "-o", self.folder / "k")
         self.assertTrue((self.folder / "k").read_bytes().startswith(b"normjit-artifact 1\n"))
-        message = "--emit artifact: bytes, which --json cannot show"
+        message = "--emit artifact: writes bytes, which --json cannot show"
         self.refused(2, message, "compile", self.SPEC, *self.TARGET, "--emit", "artifact", "--json")
 
     def test_assembly(self):

@@ -144,10 +144,10 @@ class Tune(Case):
         self.refused(2, "r.jsonl.progress: is not a regular file", "tune", shapes, "-o", self.folder / "r.jsonl")
         (self.folder / "q.jsonl.progress").mkdir()
         self.refused(2, "q.jsonl.progress: cannot be written: it is a folder", "tune", shapes, "-o", self.folder / "q.jsonl")
-        self.refused(2, "shapes.txt: line 1 is no tuning record: give another file",
+        self.refused(2, "shapes.txt: line 1 is not a tuning record: give another file",
                      "tune", "rmsnorm rows=8 cols=8", "-o", shapes)
         results = self.file(b"{\n  \"version\": 1\n}\n", "results.json")
-        self.refused(2, "results.json: line 2 is no tuning record: give another file", "tune", shapes, "-o", results)
+        self.refused(2, "results.json: line 2 is not a tuning record: give another file", "tune", shapes, "-o", results)
 
     def test_a_budget_of_more_than_a_clock_counts(self):
         self.file(b"layernorm rows=3 cols=64\n", "shapes.txt")

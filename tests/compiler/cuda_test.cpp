@@ -60,7 +60,7 @@ TEST_CASE("a refused CUDA schedule gets a reason") {
     CHECK(reason(spec, "cuda threads_per_row=128 vector_width=8 staging=bulk", "sm_80") ==
           "schedule: staging=bulk: needs sm_90");
     CHECK(reason(spec, "cuda threads_per_row=128 vector_width=4 staging=bulk") ==
-          "schedule: staging=bulk: needs vectors of a multiple of 16 bytes; vector_width=4 has 8");
+          "schedule: staging=bulk: needs vectors with a multiple of 16 bytes; vector_width=4 has 8");
     CHECK(reason(spec, "cuda threads_per_row=128 vector_width=8 staging=bulk row_memory=shared pipeline_depth=1") ==
           "schedule: pipeline_depth=1: staging=bulk with row_memory=shared needs another stage for the next row");
     CHECK(reason(spec, "cuda threads_per_row=512 vector_width=1 staging=async") ==

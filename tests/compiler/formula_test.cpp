@@ -174,7 +174,8 @@ TEST_CASE("a run of missing inputs needs no number") {
     CHECK(*parse_spec(to_text(*parse_spec(text + " R=5"))) == *parse_spec(text + " R=5"));
     CHECK(error_of(text + " b=f32").find("spec: R is missing") == 0);
     CHECK(error_of("norm f(x[M,N], g?[N/R]) -> y[M,N] { y = x * g * R } cols=12") ==
-          "spec: formula: line 1, column 49: 'R' is no tensor and no value before this; a number is given as R=NUMBER");
+          "spec: formula: line 1, column 49: 'R' is neither a tensor nor an earlier value; a number is given as "
+          "R=NUMBER");
     CHECK(error_of("norm f(x[M,N]) -> y[M,N/R] { y = group_max(x, R) } pass=forward cols=32")
               .find("spec: R is missing") == 0);
 }
@@ -300,13 +301,13 @@ TEST_CASE("the gradient of a sum over the rows is that of each row") {
     CHECK(ir::print(frontend::build(*parse_spec(begin + "s = col_sum(x * y) * 0.5 - col_sum(x) / 2" + end)))
               .find("dg = col_sum(") != std::string::npos);
     CHECK(error_of(begin + "s = col_sum(x) * g" + end) ==
-          "spec: formula: line 1, column 67: the gradient of a col_sum is served if it is an output, or that times "
-          "numbers and plus other sums; here it is in '*' with other values");
+          "spec: formula: line 1, column 67: the gradient of a col_sum is supported if it is only multiplied by "
+          "numbers, added to other sums, and an output; here it is in '*' with other values");
     CHECK(error_of(begin + "s = col_sum(x) * col_sum(y)" + end).find("here it is in '*' with other values") !=
           std::string::npos);
     CHECK(error_of(begin + "s = sqrt(col_sum(x))" + end).find("here it is in 'sqrt' with") != std::string::npos);
     CHECK(error_of(begin + "s = g * 2" + end) ==
-          "spec: formula: line 1, column 58: the gradient of s, an output [N], is served if it is a col_sum");
+          "spec: formula: line 1, column 58: the gradient of s, an output [N], is supported if it is a col_sum");
 }
 
 TEST_CASE("a formula is read before it is put on one line, and errors name its own lines") {

@@ -43,7 +43,7 @@ TEST_CASE("a text that holds no costs is refused") {
     for (const char* line : {"1:1", "1:1 2", "1:1 2 3 4", "2:0 2 3", "-1:1 2 3", "1:x 2 3", "1: 2 3", "1  2", "one",
                              "1:1:2 3 4", "1:2 2 3", "1:-1 2 3", "1:1 2 3 "}) {
         CAPTURE(line);
-        CHECK(refusal("rows threads\n1\n2 8\n" + std::string(line)).starts_with("costs: a line is no tree: "));
+        CHECK(refusal("rows threads\n1\n2 8\n" + std::string(line)).starts_with("costs: a line is not a tree: "));
     }
 }
 

@@ -116,12 +116,12 @@ TEST_CASE("a text of any depth or length is refused before the stack overflows")
         for (size_t i = 0; i < count; ++i) all += text;
         return all;
     };
-    const std::string deep = "line 3, column 71: more than 64 parentheses inside one another";
+    const std::string deep = "line 3, column 71: more than 64 nested parentheses";
     const size_t many = 1'000'000;
     CHECK(parse_error(with_body("  a = " + repeated("(", many))) == deep);
     CHECK(parse_error(with_body("  a = " + repeated("(", 64) + "x * x" + repeated(")", 64) + "\n")).empty());
     CHECK(parse_error(with_body("  a = " + repeated("rsqrt(", many))) ==
-          "line 3, column 396: more than 64 parentheses inside one another");
+          "line 3, column 396: more than 64 nested parentheses");
     CHECK(parse_error(with_body("  a = x" + repeated(" + x", many) + "\n")) ==
           "line 3, column 32765: more than 8192 values");
     const auto chain = ir::parse(with_body("  a = x" + repeated(" + x", 8000) + "\n"));

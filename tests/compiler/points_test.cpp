@@ -74,8 +74,8 @@ TEST_CASE("what is wrong with a file of points has its line") {
     CHECK(error(head + "rmsnorm rows=1 cols=8 | cuda row_groups=1 | nan 2026-11-27") ==
           "line 3: share nan: must be a number, 0 or more, or -");
     CHECK(error(head + "rmsnorm rows=1 cols=8 | cuda row_groups=1 | 0.5 today") ==
-          "line 3: date today: must be as 2026-11-27");
-    CHECK(error(head + "device B\n") == "line 3: a file is of one device: `device`, `target`, then points");
+          "line 3: date today: must be like 2026-11-27");
+    CHECK(error(head + "device B\n") == "line 3: a file has one device: `device`, `target`, then points");
     CHECK(error("device A\x01\n").starts_with("line 1: device A"));
 }
 

@@ -188,7 +188,7 @@ TEST_CASE("slices, and column tensors with a row for each") {
     CHECK(error("rmsnorm cols=32 slices=3 per_slice=gamma,gamma") == "spec: per_slice=gamma,gamma: gamma comes twice");
     Spec by_hand = spec;
     by_hand.slices = 1;
-    CHECK(validate(by_hand).message() == "spec: per_slice=gamma: needs more slices than one, or any");
+    CHECK(validate(by_hand).message() == "spec: per_slice=gamma: needs more than one slice, or any");
     by_hand = spec;
     by_hand.tensors[Tensor::x]->axes = axes::columns;
     CHECK(validate(by_hand).message().starts_with("spec: per_slice=x: only gamma and beta"));

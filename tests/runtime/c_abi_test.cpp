@@ -254,7 +254,7 @@ TEST_CASE("c: prepare, launch, and the caller's threads, memory and log") {
     lent.refuse = true;
     CHECK(normjit_launch(kernel.get(), &ones.arguments) == NORMJIT_FAILED);
     CHECK(std::string(normjit_last_error()) ==
-          "launch: workspace: the engine's allocator gave none of " + std::to_string(best) + " bytes");
+          "launch: workspace: the engine's allocator provided none of " + std::to_string(best) + " bytes");
     std::vector<char> memory(static_cast<size_t>(best) + 64);
     void* start = memory.data();
     size_t space = memory.size();

@@ -242,7 +242,7 @@ TEST_CASE("every byte of a file flipped in turn is a miss that says why") {
     CHECK(look_up(folder, entry).damaged ==
           std::vector<std::string>{"artifact: version: does not start with 'normjit-artifact 1'"});
     write_text(path, serialise(made("rmsnorm cols=9")));
-    CHECK(look_up(folder, entry).damaged == std::vector<std::string>{"artifact: is of another key"});
+    CHECK(look_up(folder, entry).damaged == std::vector<std::string>{"artifact: has another key"});
     REQUIRE(folder.keep(entry).ok());
     CHECK(look_up(folder, entry).artifact == entry);
     CHECK(folder.files()->size() == 1);

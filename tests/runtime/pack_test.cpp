@@ -113,7 +113,7 @@ TEST_CASE("a pack whose index gives an artifact another key is damaged") {
     REQUIRE_MESSAGE(pack.ok(), pack.status().message());
     int damaged = 0;
     pack->for_each([&](const std::string&, int64_t, const Expected<Artifact>& artifact) {
-        damaged += artifact.status().message() == "artifact: is of another key";
+        damaged += artifact.status().message() == "artifact: has another key";
     });
     CHECK(damaged == 2);
     CHECK(!pack->find(code_key(two[0])).ok());

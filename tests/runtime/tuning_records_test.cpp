@@ -134,7 +134,7 @@ TEST_CASE("a bad line causes one warning with its position; many are counted") {
     for (int i = 0; i < 1000; ++i) garbage += "\x01\xff garbage\n";
     const auto many = TuningRecords().add(garbage, "g");
     CHECK(many.size() == 21);
-    CHECK(many.back() == "g: 980 more lines are no records");
+    CHECK(many.back() == "g: 980 more lines are not records");
 }
 
 TEST_CASE("the tiers answer in their order and say why") {
@@ -182,7 +182,7 @@ TEST_CASE("the tiers answer in their order and say why") {
     const DeviceClass cpu{"", *parse_target("x86-64-avx512"), 4};
     const auto none = find("layernorm rows=4096 cols=1024 x=bf16", cpu);
     CHECK(none.tier == TuningTier::heuristic);
-    CHECK(none.reason == "no record of this problem is of such a device and M; of others: 3");
+    CHECK(none.reason == "no record of this problem is for such a device and M; for others: 3");
     const std::string other_norm = "rmsnorm rows=4096 cols=1024 x=bf16";
     const std::string why = heuristic_reasons(*parse_spec(other_norm), h200().target).front();
     CHECK(find(other_norm, h200()).reason.starts_with("no record of this problem; " + why));

@@ -205,7 +205,7 @@ Status run(const CompileOptions& options) {
                                             fmt::join(names, " ")));
     }
     if (options.json && options.emit == "artifact")
-        return invalid_argument("--emit artifact: bytes, which --json cannot show");
+        return invalid_argument("--emit artifact: writes bytes, which --json cannot show");
     if (options.time && !options.emit.empty())
         return invalid_argument("--time measures a whole compilation: --emit is not allowed");
     if (options.spec.empty()) return invalid_argument("nothing to compile: give a spec (see normjit compile --help)");

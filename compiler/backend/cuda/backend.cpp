@@ -29,7 +29,7 @@ Status legal(const plan::Plan& plan) {
     if (const size_t sums = plan.cuda().sums.size(); sums > most_sums)
         return invalid_argument(fmt::format("spec: {} sums over the rows; at most {} on a GPU", sums, most_sums));
     if (!plan.operands.row_outputs().empty() && plan.sweeps.size() < 2)
-        return invalid_argument("spec: row outputs need a row mean; a GPU stores them after the last one");
+        return invalid_argument("spec: row outputs need a row mean; a GPU stores them after the last row mean");
     return cuda::check(plan.spec, plan.cuda(), plan.target);
 }
 

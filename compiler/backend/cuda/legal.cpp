@@ -81,7 +81,7 @@ Status check_staging(const OperandList& operands, const CudaSchedule& s, const T
                       bytes);
     }
     if (s.staging == CudaStaging::bulk && bytes % 16 != 0) {
-        return refuse("staging=bulk: needs vectors of a multiple of 16 bytes; vector_width={} has {}", s.vector_width,
+        return refuse("staging=bulk: needs vectors with a multiple of 16 bytes; vector_width={} has {}", s.vector_width,
                       bytes);
     }
     if (s.staging == CudaStaging::bulk && s.row_memory == CudaMemory::shared && s.pipeline_depth < 2) {

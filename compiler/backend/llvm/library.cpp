@@ -70,7 +70,7 @@ Expected<Library> open() {
         }
         if (library == nullptr) {
             return unavailable(fmt::format(
-                "llvm: {}; it comes with normjit, and belongs beside its library or on the loader's path", reason));
+                "llvm: {}; it comes with normjit, and belongs next to its library or on the loader's path", reason));
         }
     }
     auto* const function = reinterpret_cast<Ask*>(dlsym(library, function_name));

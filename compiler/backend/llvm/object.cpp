@@ -65,7 +65,7 @@ class Linker {
         if (!is_loaded(section) || section.isText() != code) return {};
         NORMJIT_TRY(const llvm::StringRef contents, value_of(section.getContents()));
         if (section.isBSS() || (llvm::object::ELFSectionRef(section).getFlags() & elf::SHF_WRITE) != 0) {
-            return failed("llvm: the code has data of its own");
+            return failed("llvm: the code has its own data");
         }
         const uint64_t alignment = section.getAlignment().value();
         const uint64_t start = (linked_.bytes.size() + alignment - 1) / alignment * alignment;

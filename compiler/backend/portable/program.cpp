@@ -47,12 +47,12 @@ Expected<PortableProgram> PortableProgram::make(const Artifact& artifact) {
     const ir::Function declared = frontend::declare(spec);
     NORMJIT_TRY(ir::Function function, ir::parse({text, artifact.code.size()}, declared.operands));
     NORMJIT_RETURN_IF_ERROR(ir::verify(function));
-    if (!same_tensors(spec, declared, function)) return invalid_argument("portable: the formula is not of the spec");
+    if (!same_tensors(spec, declared, function)) return invalid_argument("portable: the formula is not the spec's");
     // The text repeats a constant at each use, so the function has more values than the one that was compiled.
     function = passes::assign_sweeps(passes::remove_dead(passes::merge_common(function)));
     NORMJIT_TRY(plan::Plan plan, plan::build(spec, artifact.schedule, artifact.target, std::move(function)));
     plan.geometry.cpu.split_rows = 0;  // there is no code for ranges of columns
-    if (plan.geometry != artifact.geometry) return invalid_argument("portable: the geometry is not of the formula");
+    if (plan.geometry != artifact.geometry) return invalid_argument("portable: the geometry is not the formula's");
     NORMJIT_RETURN_IF_ERROR(backend::portable_backend.legal(plan));
     return PortableProgram(std::make_shared<const Impl>(std::move(plan)));
 }

@@ -91,7 +91,7 @@ class Checker {
         }
         given_.row_dimensions = count;
         given_.cols = product(row());
-        if (given_.cols < 0) throw Invalid("normalized_shape: has more elements than 64 bits count");
+        if (given_.cols < 0) throw Invalid("normalized_shape: has more elements than 64 bits can count");
     }
 
     void check_mask() const {
@@ -106,7 +106,7 @@ class Checker {
         const std::string x = place_of(Role::x).name;
         throw Error(std::string(place.name) +
                     (is_f64_ ? ": is not float64, and " + x + " is" : ": is float64, and " + x + " is not") +
-                    "; float64 takes no other type beside it");
+                    "; float64 cannot be combined with other types");
     }
 
     void check_device(const Place& place) const {

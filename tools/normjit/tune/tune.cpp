@@ -100,7 +100,7 @@ Expected<std::vector<Spec>> read_problems(const TuneOptions& options) {
     }
     std::vector<Spec> different;
     for (const Spec& spec : specs) {
-        if (*spec.rows == 0) return invalid_argument(to_text(spec) + ": nothing to measure without rows");
+        if (*spec.rows == 0) return invalid_argument(to_text(spec) + ": there is nothing to measure without rows");
         if (std::find(different.begin(), different.end(), spec) == different.end()) different.push_back(spec);
     }
     if (different.empty())
@@ -188,7 +188,7 @@ Status check_records(const std::string& path) {
     for (std::string line; std::getline(file, line); ++number) {
         const size_t begin = line.find_first_not_of(" \t\r");
         if (begin == line.npos || line[begin] == '#' || line[begin] == '{') continue;
-        return invalid_argument(fmt::format("{}: line {} is no tuning record: give another file", path, number));
+        return invalid_argument(fmt::format("{}: line {} is not a tuning record: give another file", path, number));
     }
     return {};
 }
@@ -271,14 +271,15 @@ Command add_tune(const CommandLine& program) {
     line.add_option("--device", options->device.device, "Where to measure: cpu, cuda:N for a GPU, or all GPUs",
                     {.show_default = true});
     add_threads_option(line, options->device);
-    line.add_option("--budget", options->budget, "Stop after this time, as 90s, 10m or 2h; shared among the problems");
-    line.add_option("--shard", options->shard, "Only a part of the problems: 1/4 for the first of four");
+    line.add_option("--budget", options->budget,
+                    "Stop after this time, such as 90s, 10m or 2h; shared among the problems");
+    line.add_option("--shard", options->shard, "Only a part of the problems: 1/4 is the first of four");
     line.add_option("--rows", options->rows, "For specs without rows", {.range = {{1, int64_t{1} << 40}}});
     line.add_option("--slices", options->slices, "For specs of slices=any", {.range = {{1, int64_t{1} << 40}}});
     line.add_option("--candidates", options->most,
                     "The most schedules to measure for a problem, besides the heuristic's",
                     {.range = {{1, 100000}}, .show_default = true});
-    line.add_option("--deepen", options->deepen, "Search on where a record rests on fewer candidates than this",
+    line.add_option("--deepen", options->deepen, "Continue the search if a record has fewer candidates than this",
                     {.range = {{0, 100000}}});
     line.add_option("--seconds", options->seconds,
                     "The longest time to measure a candidate; five times that for the fastest",

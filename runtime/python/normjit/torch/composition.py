@@ -100,7 +100,7 @@ class _Evaluation:
         if isinstance(node, ast.Name):
             name = node.id[:-1]
             if name not in self.values:
-                raise InvalidArgument(f"'{name}' is no tensor and no value before this; a number is given as {name}=NUMBER")
+                raise InvalidArgument(f"'{name}' is neither a tensor nor an earlier value; a number is given as {name}=NUMBER")
             return self.values[name]
         if isinstance(node, ast.UnaryOp):
             inner = self.of(node.operand)

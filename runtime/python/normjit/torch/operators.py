@@ -143,7 +143,7 @@ class _Checks:
         wide = self.x.dtype == torch.float64
         problem = "is not float64, and x is" if wide else "is float64, and x is not"
         torch._check((t.dtype == torch.float64) == wide,
-                     lambda: f"{name}: {problem}; float64 takes no other type beside it")
+                     lambda: f"{name}: {problem}; float64 cannot be combined with other types")
 
     def check_shape(self, name, t, wanted, must):
         _check_equal(t.shape, wanted, lambda: f"{name}: its shape is {_text(t.shape)}; must be {must}")
