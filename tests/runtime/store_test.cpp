@@ -154,8 +154,8 @@ TEST_CASE("a program can forbid compiling") {
         CHECK(is_right(engine.engine.prepare(kept, load), kept));
         CHECK(engine.engine.prepare(kept, {.on_miss = OnMiss::error}).ok());
         CHECK(engine.engine.prepare(kept, engine.engine.choose(kept).schedule, load).ok());
-        CHECK(engine.engine.prepare(kept, {.on_miss = OnMiss::load, .expected_rows = 1}).ok());  // the kernel for that
-                                                                                                 // many rows
+        // the kernel for that many rows
+        CHECK(engine.engine.prepare(kept, {.on_miss = OnMiss::load, .expected_rows = 1}).ok());
         const Status status = engine.engine.prepare(missing, load).status();
         CHECK(status.code() == Code::unavailable);
         CHECK(status.message().starts_with("prepare: neither packs nor folder have 'rmsnorm cols=9 out=dx' for 'x86-"));

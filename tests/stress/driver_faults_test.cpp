@@ -106,8 +106,8 @@ TEST_CASE("a driver that fails at any call") {
         const TemporaryFolder folder;
         FakeCuda& fake = fake_driver();
         fake_nvrtc();
-        REQUIRE(work(options_of(is_kept ? folder.path() : "")).ok());  // opens the driver, which happens once in a
-                                                                       // process
+        // opens the driver, which happens once in a process
+        REQUIRE(work(options_of(is_kept ? folder.path() : "")).ok());
         fake.reset();
         REQUIRE(work(options_of(is_kept ? folder.path() : "")).ok());
         const std::vector<std::string> calls = fake.calls;
