@@ -59,7 +59,7 @@ TEST_CASE("a formula that is wrong gets its place and what is allowed") {
          "square tanh where; did you mean 'row_mean'?"},
         {"f(x[M,N]) -> y[M,N] { y = x * 2 } cols=8",
          "spec: a formula begins with the word norm and a name, not with 'f(x[M,N])'"},
-        {"norm f(x[M,N]) -> y[M,N] { y = 2x } cols=8", "spec: formula: line 1, column 32: '2x' is no number"},
+        {"norm f(x[M,N]) -> y[M,N] { y = 2x } cols=8", "spec: formula: line 1, column 32: '2x' is not a number"},
         {"norm f(x[M,N]) -> y[M,N] { y = x ^ x } cols=8",
          "spec: formula: line 1, column 34: the exponent must be a number; exp(b * log(a)) is a to the power of a "
          "value"},
