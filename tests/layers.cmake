@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Checks the dependencies between the layers, templates <- compiler <- runtime <- tools, in the #include lines. Run by
-# CTest: cmake -P tests/layers.cmake
+# Checks that the #include lines respect the layers templates <- compiler <- runtime <- tools. Run by CTest: cmake -P
+# tests/layers.cmake
 cmake_minimum_required(VERSION 3.22)
 get_filename_component(root ${CMAKE_CURRENT_LIST_DIR} DIRECTORY)
 
@@ -24,7 +24,7 @@ function(forbid folder forbidden reason)
   endforeach()
 endfunction()
 
-# The names of all headers under `folder`, as a pattern of how others may include them.
+# Returns the names of all headers under `folder`, as a pattern of how others may include them.
 function(headers_of folder out)
   file(GLOB_RECURSE files RELATIVE ${root}/${folder} ${root}/${folder}/*.h)
   set(names "^$")
@@ -51,8 +51,8 @@ forbid(runtime "^xbyak|^nvrtc|^llvm|^(tools|tests|templates)/" "the runtime know
 forbid(templates "^normjit/|^cuda|^(cstd|std|type_traits|sys/)" "templates include no CUDA and no host header")
 forbid(tools "^tests/|^doctest" "tools do not know the tests")
 
-# Environment variables name libraries and code to run, so a program with more rights than its caller must not read
-# them.
+# Environment variables name libraries and code to run, so they must not be read by a program that has more rights than
+# its caller.
 file(GLOB_RECURSE files ${root}/compiler/*.cpp ${root}/runtime/*.cpp ${root}/tools/normjit/*.cpp)
 foreach(file IN LISTS files)
   file(STRINGS ${file} lines REGEX "(^|[^_a-z])getenv *\\(")
@@ -63,8 +63,8 @@ endforeach()
 
 # Checks the order of the parts ("rooms") of a layer: each may include only itself and rooms before it. A room is a
 # folder, or a source directly in the layer's folder. A public header belongs to the room of its source; one without a
-# source is as low as its includes allow. Inside a room, sources must not include each other in a circle, where a source
-# and its header count as one.
+# source counts as the lowest room that its includes allow. The sources of a room must not include each other in a
+# circle; a source and its header count as one here.
 function(order layer)
   set(rooms ${ARGN})
   set(base ${root}/${layer})
@@ -92,7 +92,7 @@ function(order layer)
         message(SEND_ERROR "${layer}/${file}: tests/layers.cmake gives ${room} no place in the order")
       endif()
     endif()
-    # The layer's own files that it includes.
+    # The layer's own files that this file includes.
     get_filename_component(folder ${file} DIRECTORY)
     file(STRINGS ${base}/${file} lines REGEX "^[ \t]*#[ \t]*include[ \t]*\"")
     set(includes_${file} "")
@@ -150,7 +150,7 @@ function(order layer)
   report_circles()
 endfunction()
 
-# Removes, again and again, the units that include none of the rest, and those that none of the rest includes.
+# Repeatedly removes the units that include no other remaining unit, and those that no other remaining unit includes.
 macro(report_circles)
   set(before "none yet")
   while(NOT "${units}" STREQUAL "${before}")
@@ -178,7 +178,7 @@ macro(report_circles)
   endwhile()
   list(SORT units)
   if(units)
-    message(SEND_ERROR "${layer}: sources know each other in a circle: ${units}")
+    message(SEND_ERROR "${layer}: sources include each other in a circle: ${units}")
   endif()
 endmacro()
 
@@ -186,16 +186,16 @@ order(compiler support ir gradient spec target artifact frontend passes plan bac
 order(runtime system kernel device cache tuning engine c_abi)
 foreach(folder IN ITEMS cpu cuda)
   string(REPLACE "${folder}" "" other "cpucuda")
-  forbid(runtime/device/${folder} "^device/${other}/" "a device does not know the other")
+  forbid(runtime/device/${folder} "^device/${other}/" "a device may not include the other")
 endforeach()
 foreach(folder IN ITEMS cpu cuda llvm portable x64)
   set(others cpu cuda llvm portable x64)
-  list(REMOVE_ITEM others ${folder} cpu)  # cpu/ is what code for CPUs shares
+  list(REMOVE_ITEM others ${folder} cpu)  # cpu/ is shared by all code for CPUs
   list(JOIN others "|" others)
-  forbid(compiler/backend/${folder} "^backend/(${others})/" "a back end does not know the others")
+  forbid(compiler/backend/${folder} "^backend/(${others})/" "a back end may not include the others")
 endforeach()
 
-# Checks the same dependencies in the links: a target's own CMake file names only targets of lower layers.
+# Checks the same dependencies between targets: a target's CMake file names only targets of lower layers.
 function(forbid_links folder forbidden)
   file(STRINGS ${root}/${folder}/CMakeLists.txt lines REGEX "${forbidden}")
   if(lines)

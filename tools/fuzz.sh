@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# fuzz.sh [MINUTES] [TARGET...]: builds the fuzz targets of tests/fuzz with clang++ and runs them for MINUTES in all (1).
-# It starts from the seeds in tests/fuzz/corpus and the results of earlier runs in build-fuzz/corpus. An input that
-# breaks an oracle is kept in build-fuzz/found, with the line that runs it again; the exit code is then 1.
-# BUILD=build-clang uses another folder than build-fuzz.
+# fuzz.sh [MINUTES] [TARGET...]: builds the fuzz targets of tests/fuzz with clang++ and runs them for MINUTES in all
+# (1). It starts from the seeds in tests/fuzz/corpus and the results of earlier runs in build-fuzz/corpus. It keeps an
+# input that breaks an oracle in build-fuzz/found, prints the command that runs it again, and exits with 1.
+# BUILD=build-clang uses that folder instead of build-fuzz.
 set -euo pipefail
 cd "$(dirname "$(realpath "$0")")/.."
 

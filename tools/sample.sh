@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Sets up this machine, builds normjit and computes the gradients of the sample, tensors of a real training step. They are
-# compared with the framework's own gradients and with double precision. Arguments are passed to `normjit run`.
+# Sets up this machine, builds normjit and computes the gradients of the sample, tensors of a real training step.
+# Compares them with the framework's own gradients and with double precision. Passes its arguments to `normjit run`.
 set -euo pipefail
 cd "$(dirname "$(realpath "$0")")/.."
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # soak.sh [MINUTES] [BUILD]: builds tests/stress in the folder BUILD (build), and runs its soak for MINUTES (1): a
-# random mix of prepares, launches, faults and refusals, in which memory, mappings, descriptors and threads must not
+# random mix of prepares, launches, faults and refusals, during which memory, mappings, descriptors and threads must not
 # grow. Another NORMJIT_TEST_SEED gives another mix.
 set -euo pipefail
 cd "$(dirname "$(realpath "$0")")/.."

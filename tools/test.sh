@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Sets up this machine, builds everything and runs all tests, including those of the Python package that need NumPy. With
-# --python also those that need PyTorch, JAX and other packages (6 GB). Other arguments go to ctest: tools/test.sh -L quick
+# Sets up this machine, builds everything and runs all tests, including the Python package's tests that need NumPy; with
+# --python also its tests that need PyTorch, JAX and other packages (6 GB). Passes other arguments to ctest:
+# tools/test.sh -L quick
 set -euo pipefail
 cd "$(dirname "$(realpath "$0")")/.."
 
@@ -11,12 +12,12 @@ for argument in "$@"; do
     if [ "$argument" = --python ]; then packages=all; else arguments+=("$argument"); fi
 done
 
-# Lets Python keep compiled modules, so that each is compiled only once, when it is first imported. The tests' environment
-# has no part in another one's packages.
+# Lets Python keep compiled modules, so that each is compiled only once, when it is first imported. The tests'
+# environment is not shared with other packages.
 unset PYTHONDONTWRITEBYTECODE PYTHONHOME PYTHONPATH
 
 tools/ci/setup.sh llvm python
-# CMake needs the interpreter; its packages are installed while everything is built.
+# CMake needs the interpreter; the packages are installed while everything is built.
 tools/ci/python.sh none || packages=none
 tools/ci/python.sh $packages > build/python.log 2>&1 &
 python=$!

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# wheel.sh [--arch aarch64]: makes a wheel for other machines, build-wheel/dist/normjit-*.whl: any Python 3, glibc 2.34
-# or newer, LLVM inside. Then installs it in an empty environment and tests it there. The build tools come from Debian
-# and PyPI. --arch cross-compiles, in build-wheel-aarch64, and tests under QEMU, with Debian's Python for that machine.
+# wheel.sh [--arch aarch64]: makes a wheel for other machines, build-wheel/dist/normjit-*.whl. It runs with any Python 3
+# and glibc 2.34 or newer, and contains LLVM. The script then installs it in an empty environment and tests it there.
+# The build tools come from Debian and PyPI. --arch cross-compiles in build-wheel-aarch64, and tests under QEMU with
+# Debian's Python for that machine.
 set -euo pipefail
 cd "$(dirname "$(realpath "$0")")/.."
 
@@ -22,14 +23,14 @@ if [ -n "$is_foreign" ]; then
     tools/ci/foreign.sh arm64 $folder/debian llvm-19-dev libzstd-dev zlib1g-dev python3-numpy python3-pytest
     root=$PWD/$folder/debian/root
     cross=()
-    # The headers of fmt and others are the same for all machines.
+    # The headers of fmt and other libraries are the same for all machines.
     for each in SYSTEM_NAME=Linux SYSTEM_PROCESSOR=$arch CXX_COMPILER=$arch-linux-gnu-g++ "FIND_ROOT_PATH=$root" \
         FIND_ROOT_PATH_MODE_LIBRARY=ONLY; do
         cross+=(-C "cmake.define.CMAKE_$each")
     done
     cross+=(-C "cmake.define.LLVM_DIR=$root/usr/lib/llvm-19/lib/cmake/llvm"
         -C "cmake.define.fmt_DIR=/usr/lib/$(g++ -dumpmachine)/cmake/fmt")
-    repair_for=auto # auditwheel names only platforms of this machine
+    repair_for=auto # auditwheel only knows the platforms of this machine
     export _PYTHON_HOST_PLATFORM=linux-$arch # what the wheel says it is for
 fi
 rm -rf $folder/dist $folder/raw $folder/empty

@@ -24,7 +24,7 @@ run_tests() { ctest --test-dir "$1" --output-on-failure | tail -n 20; }
 
 echo "== install"
 quiet cmake --install "$build" --prefix "$work/prefix"
-mv prefix moved # nothing may remember the old place
+mv prefix moved # nothing may depend on the old place
 prefix=$work/moved
 (cd moved && find . -type f -o -type l | sort)
 
@@ -159,7 +159,7 @@ fi
 tr '\n' ' ' < log | grep -q 'libfmt-dev.*libcli11-dev'
 
 echo "== FetchContent, and a build without LLVM"
-# The folder is kept for the next run. Builds without optimisation, which would take most of the time.
+# The folder is kept for the next run. The builds do not optimise, because that would take most of the time.
 quiet cmake -S "$source/tests/embed/downstream" -B "$build/fetched" -DNORMJIT_SOURCE="$source" \
     -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 -DNORMJIT_LLVM=OFF -DNORMJIT_PCH=ON -DNORMJIT_UNITY=32
 quiet cmake --build "$build/fetched"

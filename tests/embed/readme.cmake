@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# README.md shows the example that is compiled and run here, letter for letter. Run by CTest: cmake -P tests/embed/readme.cmake
+# Checks that README.md shows, letter for letter, the example that is compiled and run here. Run by CTest: cmake -P
+# tests/embed/readme.cmake
 get_filename_component(root ${CMAKE_CURRENT_LIST_DIR}/../.. ABSOLUTE)
 file(READ ${root}/tests/embed/example.cpp source)
 file(READ ${root}/README.md readme)

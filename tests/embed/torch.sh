@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# torch.sh BUILD: builds embed/torch.cpp, a program with libtorch and without Python, and runs it. Uses the libtorch of
-# BUILD/venv, or of NORMJIT_TORCH, the folder "torch" of its wheel. Without one it says so and exits with 3. Not a
-# target of CMake's, since CI installs torch while it builds.
+# torch.sh BUILD: builds embed/torch.cpp, a program with libtorch and without Python, and runs it. It uses the libtorch
+# of BUILD/venv, or the one in NORMJIT_TORCH, the folder "torch" of its wheel. Without libtorch it says so and exits
+# with 3. This is not a CMake target, because CI installs torch while it builds.
 set -euo pipefail
 build=$(realpath "$1")
 source=$(realpath "$(dirname "$0")/../..")
@@ -14,7 +14,7 @@ done
 
 compiler=$(sed -n 's/^CMAKE_CXX_COMPILER:[A-Z]*=//p' "$build/CMakeCache.txt")
 program=$build/tests/normjit_torch_program
-# Includes only torch's headers for tensors, because these alone take half a minute to compile.
+# Includes only torch's headers for tensors; these alone take half a minute to compile.
 if [ ! "$program" -nt "$source/tests/embed/torch.cpp" ] || [ ! "$program" -nt "$source/runtime/include/normjit/torch.h" ]; then
     "$compiler" -std=c++20 -O1 -isystem "$torch/include" -I"$source/runtime/include" "$source/tests/embed/torch.cpp" \
         -L"$build/runtime" -lnormjit_torch -L"$torch/lib" -ltorch_cpu -lc10 -Wl,--unresolved-symbols=ignore-in-shared-libs \

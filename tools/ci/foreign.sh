@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# foreign.sh ARCHITECTURE FOLDER PACKAGE...: unpacks Debian's packages for another architecture (arm64), and those that
-# they depend on, in FOLDER/root; then FOLDER/run starts a program from there under QEMU, and FOLDER/python Python.
-# Needs no root rights, and leaves the system's packages as they are. Does nothing if it has unpacked the same packages
-# before. Exit code 3 on systems without apt-get.
+# foreign.sh ARCHITECTURE FOLDER PACKAGE...: unpacks Debian's packages for another architecture (arm64), and the
+# packages that they depend on, in FOLDER/root. FOLDER/run then starts a program from there under QEMU, and
+# FOLDER/python starts Python. Needs no root rights, and leaves the system's packages as they are. Does nothing if it
+# has already unpacked the same packages. Exits with 3 on systems without apt-get.
 set -euo pipefail
 architecture=$1
 mkdir -p "$2"
@@ -20,7 +20,7 @@ apt() {
         "-oDir::State::status=$folder/status" "-oDir::Cache::archives=$folder/archives" -oDir::Cache::pkgcache= \
         -oDir::Cache::srcpkgcache= -oDebug::NoLocking=1 "$@" > "$folder/log" 2>&1
 }
-apt update || true # other repositories may have no such architecture
+apt update || true # other repositories may not have this architecture
 apt install -y --download-only --no-install-recommends "$@" || { tail -n 3 "$folder/log" >&2 && exit 1; }
 for each in bin lib sbin; do ln -s "usr/$each" "$folder/root/$each"; done
 for package in "$folder"/archives/*.deb; do

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# format.sh [--check]: formats the sources, those not yet committed as well; with --check names those that are not and fails.
-# Exits with 3 where it cannot: without clang-format-19, or outside a repository.
+# format.sh [--check]: formats all sources, including uncommitted ones. With --check it lists the sources that are not
+# formatted, and fails if there are any. Exits with 3 if it cannot run: without clang-format-19, or outside a
+# repository.
 set -euo pipefail
 cd "$(dirname "$(realpath "$0")")/../.."
 if ! command -v clang-format-19 > /dev/null; then
@@ -14,7 +15,7 @@ if ! listed=$(git ls-files --cached --others --exclude-standard -- '*.h' '*.cpp'
 fi
 sources=()
 while IFS= read -r source; do
-    if [ -f "$source" ]; then sources+=("$source"); fi  # a deleted file is listed until that is committed
+    if [ -f "$source" ]; then sources+=("$source"); fi  # git lists a deleted file until the deletion is committed
 done <<< "$listed"
 if [ "${1:-}" = --check ]; then
     clang-format-19 --dry-run -Werror "${sources[@]}"

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # fresh_machine.sh [--suite NAME] [--mirror URL] [--other "PACKAGE ..."] [--folder DIR] [--keep] [--ccache DIR] [bare|other ...]
-# Runs the README's two commands in order on fresh machines: a minimal Debian (bookworm, or another suite; Ubuntu's with
-# its mirror) in a folder, with a clone of this repository's HEAD. `bare` has nothing else; `other` has other packages
-# installed before, by default the suite's own Clang and LLVM. Prints a table; exit code 1 if a command failed. Needs root
-# and the network (exit code 3), 5 GB in DIR (a new folder in /var/tmp, removed without --keep), and ten minutes per
-# machine on two cores, less with the ccache that an earlier machine left in root/.cache/ccache. Packages come from the
-# sources of this machine's apt-get.
+# Runs the README's two commands in order on fresh machines: a minimal Debian (bookworm, or another suite; an Ubuntu
+# suite with its mirror) in a folder, with a clone of this repository's HEAD. `bare` has nothing else; `other` has other
+# packages installed before, by default the suite's own Clang and LLVM. Prints a table; exits with 1 if a command
+# failed. Needs root and the network (exits with 3 otherwise), 5 GB in DIR (a new folder in /var/tmp, removed without
+# --keep), and ten minutes per machine on two cores, less with the ccache that an earlier machine left in
+# root/.cache/ccache. Packages come from the sources of this machine's apt-get.
 set -euo pipefail
 cd "$(dirname "$(realpath "$0")")/../.."
 repository=$PWD
@@ -35,7 +35,7 @@ unshare --mount true 2> /dev/null || cannot "may not mount file systems here"
 command -v debootstrap > /dev/null || apt-get install -y -qq --no-install-recommends debootstrap > /dev/null 2>&1 ||
     { apt-get update -qq && apt-get install -y -qq --no-install-recommends debootstrap > /dev/null; } || cannot "needs debootstrap"
 
-# The archive of this system itself, without additions: the one whose label is the origin's name.
+# Finds the archive of this system itself, without additions: the one whose label is the name of its origin.
 # shellcheck disable=SC2016
 [ -n "$mirror" ] || mirror=$(apt-get indextargets --format '$(ORIGIN)|$(LABEL)|$(COMPONENT)|$(REPO_URI)' |
     awk -F'|' '$1 == $2 && $3 == "main" && ($1 == "Debian" || $1 == "Ubuntu") { print $4; exit }')
@@ -50,7 +50,7 @@ mkdir -p "$folder"
 folder=$(realpath "$folder")
 logs=$folder/logs
 mkdir -p "$logs"
-# Every mount is in a namespace that ends with its command, so nothing else can be mounted below a folder that is removed.
+# Every mount is in a namespace that ends with its command, so nothing is mounted below a folder when it is removed.
 remove() { # folder below $folder
     if grep -qF " $1/" /proc/self/mounts; then echo "fresh_machine: something is mounted below $1; it stays" >&2 && return; fi
     rm -rf --one-file-system "$1"
@@ -62,8 +62,8 @@ clean_up() {
 }
 trap clean_up EXIT
 
-# Gives a machine what it needs to reach the network: name servers, apt's and pip's settings, and this machine's trusted
-# certificates, under a name that no package inside writes.
+# Gives a machine what it needs to reach the network: name servers, settings of apt and pip, and this machine's trusted
+# certificates, under a file name that no package in the machine writes.
 certificates=/etc/ssl/certs/ca-certificates.crt
 trusted=/etc/fresh_machine.crt
 connect() { # root
@@ -106,7 +106,8 @@ step() { # machine, name, a pattern of the most informative line of its log, com
 }
 make_base() {
     local components=main
-    # A debootstrap that is older than the suite has no script of its name; later suites are made as these two are.
+    # If debootstrap is older than the suite, it has no script with that name; later suites are made in the same way as
+    # these two.
     local script=sid
     case $mirror in *ubuntu*) components=main,universe script=gutsy ;; esac
     [ ! -e "/usr/share/debootstrap/scripts/$suite" ] || script=""

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# glibc.sh FILE...: checks that programs and libraries start with glibc 2.34: RHEL 9, Ubuntu 22.04, Debian 12.
+# glibc.sh FILE...: checks that programs and libraries start with glibc 2.34 (RHEL 9, Ubuntu 22.04, Debian 12).
 set -euo pipefail
 
 newest=2.34

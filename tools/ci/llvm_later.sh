@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# llvm_later.sh FOLDER [-DOPTION=...]: checks that a build folder adapts when LLVM is installed or removed. Configures
-# FOLDER as on a machine with another LLVM and without 19, then with 19, whose library must link and compile, then without
-# it again; leaves FOLDER configured with it. Does nothing, and says so, unless it is root, who can hide LLVM 19.
+# llvm_later.sh FOLDER [-DOPTION=...]: checks that a build folder adapts when LLVM is installed or removed. It
+# configures FOLDER as on a machine with another LLVM and without 19, then with 19, whose library must link and compile,
+# then without it again, and leaves FOLDER configured with it. It does nothing, and says so, unless it runs as root,
+# because only root can hide LLVM 19.
 set -euo pipefail
 cd "$(dirname "$(realpath "$0")")/../.."
 
@@ -14,7 +15,7 @@ if ! unshare --mount mount -t tmpfs none $llvm 2> /dev/null; then echo "skipped:
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-# Comes first in PATH: the llvm-config of an LLVM without the functions that we call.
+# This folder comes first in PATH. Its llvm-config belongs to an LLVM without the functions that we call.
 ar rc "$work/libLLVMOther.a"
 cat > "$work/llvm-config" << END
 #!/bin/sh

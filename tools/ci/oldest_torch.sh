@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# oldest_torch.sh [pytest's arguments]: runs the tests of torch.compile and torch.export with the oldest torch that normjit
-# supports, which trace code in other ways than the newest does. Needs build/python. Makes build/venv-oldest-torch (7 GB),
-# once; without a network it says so and succeeds. Tests that wait for the C++ compiler are left out.
+# oldest_torch.sh [pytest's arguments]: runs the tests of torch.compile and torch.export with the oldest torch that
+# normjit supports, which traces code in other ways than the newest one. Needs build/python. Makes
+# build/venv-oldest-torch (7 GB) once; without a network it says so and succeeds. Leaves out tests that wait for the C++
+# compiler.
 set -euo pipefail
 cd "$(dirname "$(realpath "$0")")/../.."
 

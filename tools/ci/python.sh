@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# python.sh [none|small|all]: makes build/venv, the interpreter of the Python package's tests, and installs in it what
-# they need: small (default) NumPy and pytest; all: every package that a test names, PyTorch and JAX among them (6 GB);
-# none: the bare interpreter, in a moment, before CMake looks for it. Instant if everything exists. Exit code 1, with
-# the reason, on failure (no network): tests whose packages are missing say so and are skipped.
+# python.sh [none|small|all]: makes build/venv, the interpreter for the Python package's tests, and installs what they
+# need. small (default): NumPy and pytest. all: every package that a test names, including PyTorch and JAX (6 GB). none:
+# only the interpreter, which takes a moment and which CMake looks for. Returns at once if everything exists. Exits with
+# 1 and the reason on failure (no network); tests whose packages are missing say so and are skipped.
 set -euo pipefail
 cd "$(dirname "$(realpath "$0")")/../.."
 
@@ -32,7 +32,7 @@ fail() { # what failed
 install() { # command...: calls it with the missing packages, by the names that PyPI has for them
     "$@" "${missing[@]/#tvm_ffi/apache-tvm-ffi}" >> "$log" 2>&1
 }
-# A venv whose interpreter no longer exists is made again.
+# A venv is made again if its interpreter no longer exists.
 if ! $bin/python -c '' 2> /dev/null; then
     tools/ci/setup.sh python
     mkdir -p build

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Installs what the build needs on Debian and Ubuntu. `setup.sh PART...` adds llvm: the optional LLVM (a download of 100
-# MB); python: for Python environments; clang: what .ci/run needs in addition; static: for tools/wheel.sh; aarch64: for
-# its --arch aarch64. Silent and instant if everything is installed.
+# setup.sh [PART...]: installs what the build needs on Debian and Ubuntu. The parts add packages. llvm: the optional
+# LLVM (a download of 100 MB); python: for Python environments; clang: what .ci/run also needs; static: for
+# tools/wheel.sh; aarch64: for its --arch aarch64. Prints nothing and returns at once if everything is installed.
 set -euo pipefail
 
 # Each line has a probe that shows whether the package is installed (a command, a file below /usr/include or /usr, a
@@ -22,7 +22,7 @@ CLI/CLI.hpp              libcli11-dev
 nlohmann/json.hpp        nlohmann-json3-dev
 xxhash.h                 libxxhash-dev
 "
-# Not needed; old systems do not have them.
+# Optional, because old systems do not have them.
 optional=""
 for part in "$@"; do
     case $part in
@@ -62,7 +62,7 @@ if ! command -v apt-get > /dev/null; then
     echo "setup: this system has no apt-get; install what Debian calls: ${missing[*]}" >&2
     exit 3
 fi
-# Prints the optional packages that this system has, as far as its lists are there.
+# Prints the optional packages that this system offers, as far as its package lists have been fetched.
 offered() {
     local package
     for package in "${wished[@]}"; do
@@ -81,8 +81,8 @@ if [ "$(id -u)" != 0 ]; then
 fi
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-# apt-get does not wait while another apt-get fetches lists, as a system does of itself after its first start. If one list
-# cannot be fetched (another repository's), the others are still used.
+# apt-get does not wait for another apt-get that is fetching lists, as a system does by itself after its first start. If
+# one list cannot be fetched (from another repository), the others are still used.
 patience=$((SECONDS + 300))
 until "${as_root[@]}" apt-get update -qq > "$log" 2>&1; do
     if [ $SECONDS -lt $patience ] && grep -qF /lists/lock "$log"; then sleep 2 && continue; fi

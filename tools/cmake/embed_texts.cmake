@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# normjit_embed_texts(OUTPUT FILES HEADER NAMESPACE TYPE FUNCTION) has OUTPUT made, a C++ source that contains text files.
-# HEADER declares TYPE, a struct of two std::string_view, name and text, and std::span<const TYPE> FUNCTION().
+# normjit_embed_texts(OUTPUT FILES HEADER NAMESPACE TYPE FUNCTION) generates OUTPUT, a C++ source that contains text
+# files. HEADER declares TYPE, a struct of two std::string_view, name and text, and std::span<const TYPE> FUNCTION().
 function(normjit_embed_texts OUTPUT FILES HEADER NAMESPACE TYPE FUNCTION)
   set(script ${CMAKE_CURRENT_FUNCTION_LIST_FILE})
   add_custom_command(

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Writes a C++ source with a checksum of files: cmake -DOUTPUT=x.cpp -DROOT=folder -DFILES="folder/a.h;folder/b.h" -P ...
-# The checksum does not depend on where the folder is.
+# The checksum does not depend on the folder's location.
 set(sums "")
 list(SORT FILES)
 foreach(file IN LISTS FILES)

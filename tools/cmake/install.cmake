@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Installs files where find_package and pkg-config find them.
+# Installs files in the places where find_package and pkg-config find them.
 include(CMakePackageConfigHelpers)
 
 install(TARGETS normjit_shared normjit_static normjit_torch_shared EXPORT normjitTargets)
@@ -11,7 +11,7 @@ if(TARGET normjit_llvm)
 endif()
 install(DIRECTORY compiler/include/normjit runtime/include/normjit DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
   FILES_MATCHING PATTERN *.h PATTERN *.def)
-# The pages that the headers name.
+# Installs the pages that the headers name.
 install(FILES README.md LICENSE tools/packaging/THIRD_PARTY_LICENSES.txt DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(FILES compiler/FORMULAS.md compiler/SPEC.md DESTINATION ${CMAKE_INSTALL_DOCDIR}/compiler)
 install(FILES runtime/PROMISES.md runtime/README.md DESTINATION ${CMAKE_INSTALL_DOCDIR}/runtime)
@@ -32,7 +32,8 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/normjitConfigVersion.cmak
 install(FILES ${PROJECT_BINARY_DIR}/normjitConfig.cmake ${PROJECT_BINARY_DIR}/normjitConfigVersion.cmake
   DESTINATION ${package})
 
-# The shared library has the C interface alone. Both have one name, so the linker is told which file is the static one.
+# The shared library has only the C interface. Both libraries have the same name, so the linker is told which file is
+# the static one.
 function(normjit_install_pc name libs)
   file(RELATIVE_PATH root ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
   configure_file(tools/cmake/normjit.pc.in ${PROJECT_BINARY_DIR}/${name}.pc @ONLY)

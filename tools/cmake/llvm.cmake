@@ -6,7 +6,7 @@ set(NORMJIT_LLVM AUTO CACHE STRING
   "The LLVM back end: ON; STATIC: with what it needs of LLVM inside, as ON does where archives are; OFF; AUTO: ON where LLVM 19 is found")
 set(normjit_llvm_name libnormjit_llvm-${PROJECT_VERSION}.so)
 
-# Checks that the files of LLVM's targets exist: Debian's list names libraries of other packages as well.
+# Checks that the files of LLVM's targets exist, because Debian's list also names libraries from other packages.
 function(normjit_llvm_is_there result)
   set(${result} ON PARENT_SCOPE)
   foreach(target IN LISTS ARGN)
@@ -20,9 +20,9 @@ function(normjit_llvm_is_there result)
   endforeach()
 endfunction()
 
-# Adapts what LLVM links: a compressor's archive if there is one, else its shared library, which needs no development
-# package. They compress debug sections, which we do not write. Other missing libraries are not linked; an undefined symbol
-# would be an error.
+# Adapts what LLVM links: if there is no archive of a compressor, its shared library, which needs no development
+# package, is linked instead. LLVM uses compressors for debug sections, which we do not write. Other missing libraries
+# are not linked; an undefined symbol would be an error.
 function(normjit_llvm_adapt_links target)
   get_target_property(links ${target} INTERFACE_LINK_LIBRARIES)
   set(adapted "")
@@ -41,7 +41,8 @@ function(normjit_llvm_adapt_links target)
   set_target_properties(${target} PROPERTIES INTERFACE_LINK_LIBRARIES "${adapted}")
 endfunction()
 
-# Chooses the targets of the LLVM that was found: archives, 47 MB in the library, or libLLVM with 120 MB and its libraries.
+# Chooses the targets of the LLVM that was found: the archives (47 MB in our library), or libLLVM with 120 MB and its
+# libraries.
 function(normjit_choose_llvm_libraries)
   set(components "")
   foreach(target X86 AArch64)
@@ -80,12 +81,12 @@ endfunction()
 
 # Every run of CMake searches again. Nothing is cached that would become wrong when an LLVM is installed or removed.
 function(normjit_find_llvm)
-  # LLVM's configuration searches for everything that it was built with.
+  # LLVM's configuration searches for everything that LLVM was built with.
   foreach(package CURL FFI LibEdit LibXml2 ZLIB httplib zstd)
     set(CMAKE_DISABLE_FIND_PACKAGE_${package} ON)
   endforeach()
   get_property(given CACHE LLVM_DIR PROPERTY VALUE)
-  # Asks for 19.1, because LLVM's version file takes 19 for 19.0, which was never released.
+  # Asks for 19.1, because LLVM's version file reads 19 as 19.0, which was never released.
   find_package(LLVM 19.1 QUIET CONFIG PATHS /usr/lib/llvm-19 /usr/lib/llvm19 /usr/lib64/llvm19)
   unset(LLVM_DIR CACHE)
   if(given)

@@ -2,7 +2,7 @@
 # Finds the packages that the build needs. One message names all that are missing, before anything is compiled.
 set(normjit_missing "")
 
-# A package with a configuration for CMake. A surrounding project may have the target of its own.
+# Finds a package that has a configuration for CMake. A surrounding project may already have defined its target.
 macro(normjit_need_target package target debian)
   if(NOT TARGET ${target})
     find_package(${package} QUIET)

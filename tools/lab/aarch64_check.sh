@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# aarch64_check.sh [BUILD]: kernels for AArch64 that the program in BUILD [build] compiles with LLVM, run by a program
-# for AArch64 under QEMU and compared with double precision. Also that the project builds there, without LLVM.
-# Needs Debian's g++-aarch64-linux-gnu and qemu-user; installs them as root. Exit code 1 when a gradient is wrong.
+# aarch64_check.sh [BUILD]: compiles kernels for AArch64 with the program and the LLVM of BUILD [build], runs them in a
+# program for AArch64 under QEMU, and compares the results with double precision. It also checks that the project builds
+# there without LLVM. Needs Debian's g++-aarch64-linux-gnu and qemu-user, which it installs if it is root. Exits with 1
+# if a gradient is wrong.
 set -euo pipefail
 cd "$(dirname "$(realpath "$0")")/../.."
 here=${1:-build}/tools/normjit/normjit
@@ -11,7 +12,7 @@ there=build-aarch64
 if ! command -v aarch64-linux-gnu-g++ qemu-aarch64 > /dev/null; then
     apt-get install -y -qq --no-install-recommends g++-aarch64-linux-gnu qemu-user > /dev/null
 fi
-# fmt's CMake files stand in a folder for this machine's architecture; its headers are the same for all.
+# fmt's CMake files are in a folder for this machine's architecture; fmt's headers are the same for all.
 tools/ci/build.sh "$there" normjit -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 \
     -DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++ -Dfmt_DIR="/usr/lib/$(g++ -dumpmachine)/cmake/fmt" \
     -DNORMJIT_LLVM=OFF -DNORMJIT_PORTABLE=ON

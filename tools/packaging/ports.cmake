@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Runs the port with stand-ins for vcpkg's functions: configures it with the packages that are installed here, and does
-# not build it. cmake -DPORT=<folder> -DWORK=<folder> -P ports.cmake
+# Runs the port with stand-ins for vcpkg's functions: it configures the port with the packages that are installed here,
+# and does not build it. cmake -DPORT=<folder> -DWORK=<folder> -P ports.cmake
 cmake_minimum_required(VERSION 3.22)
 set(CURRENT_PORT_DIR ${PORT})
 set(CURRENT_PACKAGES_DIR ${WORK}/package)
@@ -23,7 +23,7 @@ endfunction()
 
 function(vcpkg_cmake_configure)
   cmake_parse_arguments(arg "" SOURCE_PATH OPTIONS ${ARGN})
-  # As vcpkg does. Make may not be installed.
+  # vcpkg does the same. Make may not be installed.
   execute_process(COMMAND ${CMAKE_COMMAND} -G Ninja -S ${arg_SOURCE_PATH} -B ${WORK}/build ${arg_OPTIONS}
     OUTPUT_QUIET ERROR_VARIABLE errors RESULT_VARIABLE result)
   if(result OR errors MATCHES "not used by the project")

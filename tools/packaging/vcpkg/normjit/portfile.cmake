@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# A port of the sources that it stands in: vcpkg install normjit --overlay-ports=tools/packaging/vcpkg
+# A port for the source tree that contains it: vcpkg install normjit --overlay-ports=tools/packaging/vcpkg
 get_filename_component(SOURCE_PATH "${CURRENT_PORT_DIR}/../../../.." ABSOLUTE)
 vcpkg_check_features(OUT_FEATURE_OPTIONS features FEATURES llvm NORMJIT_LLVM tools NORMJIT_TOOLS)
 vcpkg_cmake_configure(SOURCE_PATH "${SOURCE_PATH}"
