@@ -45,7 +45,7 @@ forbid(compiler "^atomic$" "only the points in the library are shared by threads
 forbid(compiler "^(unistd|pthread|stdio)\\.h$|^sys/|^(cuda|nvrtc)\\.h$" "the compiler knows no system and no driver")
 forbid(compiler "^(dlfcn|glob)\\.h$" "only NVRTC and LLVM are opened, by the sources of their libraries"
   "(cuda/nvrtc_library|llvm/library)\\.cpp")
-set(inside_llvm_library "(builder|convert|disassemble|frame|machine|module|object|processor)\\.(h|cpp)")
+set(inside_llvm_library "(builder|convert|disassemble|frame|machine|module|object|processor|versions)\\.(h|cpp)")
 forbid(compiler/backend/llvm "^llvm/" "only libnormjit_llvm has LLVM" "(${inside_llvm_library}|backend\\.cpp)")
 forbid(runtime "^xbyak|^nvrtc|^llvm|^(tools|tests|templates)/" "the runtime knows no code generator")
 forbid(templates "^normjit/|^cuda|^(cstd|std|type_traits|sys/)" "templates include no CUDA and no host header")

@@ -4,9 +4,11 @@
 # LLVM (a download of 100 MB); python: for Python environments; clang: what .ci/run also needs; static: for
 # tools/wheel.sh; aarch64: for its --arch aarch64. Prints nothing and returns at once if everything is installed.
 set -euo pipefail
+cd "$(dirname "$(realpath "$0")")/../.."
 
 # Each line has a probe that shows whether the package is installed (a command, a file below /usr/include or /usr, a
-# Python module, or the interpreter's Python.h), then the package.
+# Python module, or the interpreter's Python.h), then the package. A line may go on with others that serve as well; if
+# none is installed, the first that the system offers is.
 needed="
 g++                      g++
 cmake                    cmake
@@ -29,7 +31,12 @@ for part in "$@"; do
         python) needed+="python3:ensurepip python3-venv"$'\n'"Python.h python3-dev"$'\n' ;;  # torch.compile includes Python.h
         aarch64) needed+="aarch64-linux-gnu-g++ g++-aarch64-linux-gnu"$'\n'"qemu-aarch64 qemu-user"$'\n' ;;
         static) needed+="zstd.h libzstd-dev"$'\n' ;;
-        llvm) optional+="lib/llvm-19/include/llvm/IR/IRBuilder.h llvm-19-dev"$'\n' ;;
+        llvm)
+            for major in $(sed -n 's/^set(normjit_llvm_majors \(.*\))$/\1/p' tools/cmake/llvm.cmake); do
+                optional+="lib/llvm-$major/include/llvm/IR/IRBuilder.h llvm-$major-dev "
+            done
+            optional+=$'\n'
+            ;;
         clang)
             optional+="clang++-19 clang-19"$'\n'
             optional+="lib/llvm-19/lib/clang/19/lib/linux libclang-rt-19-dev"$'\n'
@@ -46,11 +53,16 @@ is_there() { # probe
         *) command -v "$1" > /dev/null || [ -e "/usr/include/$1" ] || [ -e "/usr/local/include/$1" ] || [ -e "/usr/$1" ] ;;
     esac
 }
-# Prints the packages of a list whose probe fails.
+# Prints the packages of a list whose probe fails, those that serve as well as in a|b.
 missing_of() { # list
-    local probe package
-    while read -r probe package; do
-        if [ -n "$probe" ] && ! is_there "$probe"; then echo "$package"; fi
+    local line packages
+    while read -r -a line; do
+        packages=""
+        while [ ${#line[@]} -gt 0 ] && ! is_there "${line[0]}"; do
+            packages+=${packages:+|}${line[1]}
+            line=("${line[@]:2}")
+        done
+        if [ ${#line[@]} -eq 0 ] && [ -n "$packages" ]; then echo "$packages"; fi
     done <<< "$1"
 }
 mapfile -t missing < <(missing_of "$needed")
@@ -64,9 +76,11 @@ if ! command -v apt-get > /dev/null; then
 fi
 # Prints the optional packages that this system offers, as far as its package lists have been fetched.
 offered() {
-    local package
-    for package in "${wished[@]}"; do
-        if apt-cache show "$package" > /dev/null 2>&1; then echo "$package"; fi
+    local package packages
+    for packages in "${wished[@]}"; do
+        for package in ${packages//|/ }; do
+            if apt-cache show "$package" > /dev/null 2>&1; then echo "$package" && break; fi
+        done
     done
 }
 if [ ${#missing[@]} -eq 0 ] && apt-cache show g++ > /dev/null 2>&1 && [ -z "$(offered)" ]; then exit 0; fi
@@ -74,7 +88,7 @@ as_root=()
 if [ "$(id -u)" != 0 ]; then
     if ! command -v sudo > /dev/null; then
         if [ ${#missing[@]} -eq 0 ]; then exit 0; fi
-        echo "setup: run as root: apt-get update && apt-get install ${missing[*]}${wished[*]:+, and if there are: ${wished[*]}}" >&2
+        echo "setup: run as root: apt-get update && apt-get install ${missing[*]}${wished[*]:+, and if there are: ${wished[*]//|/ or }}" >&2
         exit 3
     fi
     as_root=(sudo)

@@ -3,7 +3,10 @@
 # normjit_llvm_name (the name of libnormjit_llvm), normjit_llvm_libraries (what it links), normjit_llvm_includes (the
 # folders of LLVM's headers) and normjit_llvm_options (what sources that include them need).
 set(NORMJIT_LLVM AUTO CACHE STRING
-  "The LLVM back end: ON; STATIC: with what it needs of LLVM inside, as ON does where archives are; OFF; AUTO: ON where LLVM 19 is found")
+  "The LLVM back end: ON; STATIC: with what it needs of LLVM inside, as ON does where archives are; OFF; AUTO: ON where LLVM is found")
+# The versions that pass all tests, best first; backend/llvm/versions.h has what differs between them. NOTES N-209 says why
+# LLVM 22 is not one of them. tools/ci/setup.sh reads this line.
+set(normjit_llvm_majors 19 21 20)
 set(normjit_llvm_name libnormjit_llvm-${PROJECT_VERSION}.so)
 
 # Checks that the files of LLVM's targets exist, because Debian's list also names libraries from other packages.
@@ -79,32 +82,53 @@ function(normjit_choose_llvm_libraries)
   set(normjit_llvm_libraries ${libraries} PARENT_SCOPE)
 endfunction()
 
-# Every run of CMake searches again. Nothing is cached that would become wrong when an LLVM is installed or removed.
+# Every run of CMake searches again. Nothing is cached that would become wrong when an LLVM is installed or removed. An LLVM
+# in LLVM_DIR or CMAKE_PREFIX_PATH comes before all others, whichever version it is.
 function(normjit_find_llvm)
   # LLVM's configuration searches for everything that LLVM was built with.
   foreach(package CURL FFI LibEdit LibXml2 ZLIB httplib zstd)
     set(CMAKE_DISABLE_FIND_PACKAGE_${package} ON)
   endforeach()
   get_property(given CACHE LLVM_DIR PROPERTY VALUE)
-  # Asks for 19.1, because LLVM's version file reads 19 as 19.0, which was never released.
-  find_package(LLVM 19.1 QUIET CONFIG PATHS /usr/lib/llvm-19 /usr/lib/llvm19 /usr/lib64/llvm19)
-  unset(LLVM_DIR CACHE)
-  if(given)
-    set(LLVM_DIR ${given} CACHE PATH "The folder of LLVMConfig.cmake")
-  endif()
+  set(LLVM_FOUND OFF)  # whatever a surrounding project found
+  set(refused "")
+  foreach(place given any)
+    foreach(major IN LISTS normjit_llvm_majors)
+      if(LLVM_FOUND)
+        break()
+      endif()
+      set(places PATHS /usr/lib/llvm-${major} /usr/lib/llvm${major} /usr/lib64/llvm${major})
+      if(place STREQUAL given)
+        set(places NO_SYSTEM_ENVIRONMENT_PATH NO_CMAKE_SYSTEM_PATH NO_CMAKE_PACKAGE_REGISTRY NO_CMAKE_SYSTEM_PACKAGE_REGISTRY)
+      endif()
+      # Asks for 19.1, because LLVM's version file reads 19 as 19.0, which was never released; so it is with later ones.
+      find_package(LLVM ${major}.1 QUIET CONFIG ${places})
+      list(APPEND refused ${LLVM_CONSIDERED_VERSIONS})
+      unset(LLVM_DIR CACHE)
+      if(given)
+        set(LLVM_DIR ${given} CACHE PATH "The folder of LLVMConfig.cmake")
+      endif()
+    endforeach()
+  endforeach()
   if(LLVM_FOUND)
     normjit_choose_llvm_libraries()
   else()
-    set(normjit_llvm_missing "LLVM 19 was not found (Debian: llvm-19-dev)")
+    list(JOIN normjit_llvm_majors ", " accepted)
+    set(normjit_llvm_missing "none of LLVM ${accepted} was found (Debian: llvm-19-dev)")
+    list(REMOVE_DUPLICATES refused)
+    if(refused)
+      list(JOIN refused ", " refused)
+      string(APPEND normjit_llvm_missing "; LLVM ${refused} is not used (NOTES N-209)")
+    endif()
   endif()
   if(NOT normjit_llvm_libraries)
     set(normjit_llvm_missing ${normjit_llvm_missing} PARENT_SCOPE)
     return()
   endif()
   message(STATUS "normjit: LLVM ${LLVM_PACKAGE_VERSION} in ${LLVM_INSTALL_PREFIX}")
-  set(options "")
+  set(options -DNORMJIT_LLVM_MAJOR=${LLVM_VERSION_MAJOR})
   if(NOT LLVM_ENABLE_RTTI)
-    set(options -fno-rtti)
+    list(APPEND options -fno-rtti)
   endif()
   set(normjit_llvm_libraries ${normjit_llvm_libraries} PARENT_SCOPE)
   set(normjit_llvm_includes ${LLVM_INCLUDE_DIRS} PARENT_SCOPE)

@@ -9,6 +9,7 @@
 #include "backend/llvm/frame.h"
 #include "backend/llvm/machine.h"
 #include "backend/llvm/object.h"
+#include "backend/llvm/versions.h"
 #include "frontend/frontend.h"
 #include "passes/passes.h"
 #include "plan/plan.h"
@@ -29,7 +30,7 @@ namespace {
 std::unique_ptr<llvm::Module> make_module(llvm::LLVMContext& context, const plan::Plan& plan,
                                           const llvm::TargetMachine& machine) {
     auto module = std::make_unique<llvm::Module>(to_text(plan.spec), context);
-    module->setTargetTriple(machine.getTargetTriple().str());
+    module->setTargetTriple(GivenTriple(machine.getTargetTriple().str()));
     module->setDataLayout(machine.createDataLayout());
     Builder builder(*module, plan.function.compute, packing(plan), plan.target);
     for (const cpu::Entry& entry : cpu::entries(plan)) {

@@ -1,21 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/llvm/processor.h"
 
+#include "backend/llvm/versions.h"
+
 #include <string_view>
 
 #include <fmt/format.h>
-#include <llvm/Config/llvm-config.h>
 #include <llvm/IR/LegacyPassManager.h>
-#include <llvm/IR/OptBisect.h>
 #include <llvm/IR/Verifier.h>
 #include <llvm/MC/TargetRegistry.h>
 #include <llvm/Support/TargetSelect.h>
 #include <llvm/Support/raw_ostream.h>
 
 namespace normjit::backend::llvmir {
-
-// CMake finds headers and library separately, so their versions may differ.
-static_assert(LLVM_VERSION_MAJOR == 19);
 
 namespace {
 
@@ -71,11 +68,11 @@ void register_targets() {
 /// Skips passes that make code slower. Machine sinking moves the sums of a loop behind the rare branches of bf16
 /// stores, so that the values to be added wait on the stack. Loop strength reduction takes a fifth of the compile time
 /// for f32 on x86, where it gains nothing, because addresses have a base, an index and a constant (NOTES N-206).
-class PassGate final : public llvm::OptPassGate {
+class PassGate final : public ConstPassGate {
   public:
     explicit PassGate(const llvm::Triple& triple) : has_indexed_addresses_(triple.isX86()) {}
 
-    bool shouldRunPass(llvm::StringRef pass, llvm::StringRef) override {
+    bool should_run(llvm::StringRef pass) const override {
         return pass != "Machine code sinking" && !(has_indexed_addresses_ && pass == "Loop Strength Reduction");
     }
     bool isEnabled() const override { return true; }
@@ -110,7 +107,7 @@ Expected<std::unique_ptr<llvm::TargetMachine>> make_machine(const Target& target
     // Constants are addressed relative to the instruction, without a page base, so that code can be at any address.
     const auto model = processor.has.x86 ? llvm::CodeModel::Small : llvm::CodeModel::Tiny;
     return std::unique_ptr<llvm::TargetMachine>(found->createTargetMachine(
-        processor.triple, processor.name, features_text(target), options, llvm::Reloc::PIC_, model));
+        GivenTriple(processor.triple), processor.name, features_text(target), options, llvm::Reloc::PIC_, model));
 }
 
 void set_attributes(llvm::Function& function, const llvm::TargetMachine& machine, const Target& target) {
