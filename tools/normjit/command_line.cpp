@@ -7,9 +7,9 @@
 #include <cstdint>
 #include <limits>
 #include <sstream>
-#include <stdexcept>
 
-#include <fmt/core.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 
@@ -55,16 +55,67 @@ Expected<Value> read_number(const std::string& word, const OptionRules<Value>& r
 
 /// Refuses a value for a flag, as in --check=maybe, unless it is one of CLI11's words.
 std::string refuse_no_answer(const std::string& word) {
-    try {
-        CLI::detail::to_flag_value(word);
-        return "";
-    } catch (const std::invalid_argument&) {
-        return text::shown(word) + ": must be true or false";
-    }
+    bool answer = false;
+    return CLI::detail::lexical_cast(word, answer) ? "" : text::shown(word) + ": must be true or false";
 }
 
 /// Refuses an empty word, which is what a script's unset variable leaves.
 std::string refuse_empty(const std::string& word) { return word.empty() ? "must not be empty" : ""; }
+
+bool takes_any_number(const CLI::Option& option) {
+    return option.get_expected_max() >= CLI::detail::expected_max_vector_size;
+}
+
+/// Returns the names of an option, and what it takes.
+std::string option_text(const CLI::Option& option) {
+    std::vector<std::string> names;
+    for (const std::string& name : option.get_snames()) names.push_back("-" + name);
+    for (const std::string& name : option.get_lnames()) names.push_back("--" + name);
+    std::string text = names.empty() ? option.get_name(true) : fmt::format("{}", fmt::join(names, ","));
+    if (option.get_type_size() != 0) {
+        if (!option.get_type_name().empty()) text += " " + option.get_type_name();
+        if (!option.get_default_str().empty()) text += "=" + option.get_default_str();
+        if (takes_any_number(option)) text += " ...";
+        if (option.get_required()) text += " REQUIRED";
+    }
+    if (option.get_excludes().empty()) return text;
+    text += " Excludes:";
+    for (const CLI::Option* other : option.get_excludes()) text += " " + other->get_name();
+    return text;
+}
+
+/// Makes the text of --help. CLI11's own wraps and spaces lines in another way in each version.
+class Help final : public CLI::FormatterBase {
+  public:
+    std::string make_help(const CLI::App* app, std::string name, CLI::AppFormatMode) const override {
+        std::string usage, positionals, options, commands;
+        for (const CLI::Option* option : app->get_options()) {
+            if (option->nonpositional()) {
+                options += line(option_text(*option), option->get_description());
+                continue;
+            }
+            positionals += line(option_text(*option), option->get_description());
+            const std::string values = option->get_name(true) + (takes_any_number(*option) ? "..." : "");
+            usage += option->get_required() ? " " + values : " [" + values + "]";
+        }
+        for (const CLI::App* command : app->get_subcommands({}))
+            commands += line(command->get_name(), command->get_description());
+        return fmt::format("{}\nUsage: {}{}{}{}\n{}{}{}\n{}\n", app->get_description(), name,
+                           options.empty() ? "" : " [OPTIONS]", usage, commands.empty() ? "" : " SUBCOMMAND",
+                           section("Positionals", positionals), section("Options", options),
+                           section("Subcommands", commands), app->get_footer());
+    }
+
+  private:
+    static std::string line(const std::string& what, const std::string& description) {
+        constexpr size_t column = 28;
+        if (what.size() < column) return fmt::format("  {:{}}{}\n", what, column, description);
+        return fmt::format("  {}\n{:{}}{}\n", what, "", column + 2, description);
+    }
+    static std::string section(const char* title, const std::string& lines) {
+        return lines.empty() ? "" : fmt::format("\n{}:\n{}", title, lines);
+    }
+};
 
 }  // namespace
 
@@ -125,6 +176,7 @@ bool CommandLine::was_given() const { return app_->parsed(); }
 
 ProgramLine::ProgramLine(const char* name, const char* version, const char* what, const char* footer)
     : app_(std::make_unique<CLI::App>(what, name)) {
+    app_->formatter(std::make_shared<Help>());  // its commands inherit it
     app_->footer(footer);
     app_->set_version_flag("--version", version);
     app_->require_subcommand(1);
