@@ -61,7 +61,7 @@ if [ -n "$llvm" ]; then
     sed "s/$fingerprint/${fingerprint//[0-9]/x}/g" "$llvm" > "other/$(basename "$llvm")"
     LD_LIBRARY_PATH=$PWD/other fails_with "built from other sources"
     mv "$llvm" away
-    fails_with "belongs beside its library"
+    fails_with "belongs next to its library"
     mv away "$llvm"
 fi
 
