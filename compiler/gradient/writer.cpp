@@ -71,7 +71,7 @@ Expr Writer::write_new(const Sum& sum) {
     return factor == ir::no_value ? write_terms(sum) : write_factored(sum, factor);
 }
 
-/// Returns the factor that the most terms share, and at least two; no_value if there is none.
+/// Returns the factor that the largest number of terms share; no_value if no two terms share one.
 ValueId Writer::common_factor(const Sum& sum) const {
     std::map<ValueId, int> counts;
     for (const Term& term : sum) {

@@ -25,7 +25,8 @@ constexpr int record_format = 1;
 std::string json_of(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
 
 /// Receives the keys of an object on one line from the library's parser. Keeps a nested list or object without its
-/// content, because destructors of filled ones allocate (3.11) and would end a process that lacks memory.
+/// content, because the destructors of non-empty ones allocate (in nlohmann 3.11) and would end a process that has run
+/// out of memory.
 class LineReader {
   public:
     static Expected<LineReader> parse(std::string_view line) {

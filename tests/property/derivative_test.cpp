@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checks that the backward pass is the derivative of the forward pass, in f64: of L = sum(y * w) + sum(h * v), along a
-// direction of all inputs at once, by central differences. The layers are those that models have: plain, with a
+// direction of all inputs at once, by central differences. The layers are those of real models: plain, with a
 // residual stream and scaled rows, with a scale and shift per sample (adaLN), and heads (qk-norm).
 #include "check.h"
 #include "element.h"

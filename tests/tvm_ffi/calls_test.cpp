@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Calls the library for tvm-ffi as tvm-ffi does, with imitations of tvm-ffi, of a driver of two GPUs and of NVRTC. It
-// tests the stream, the workspace and the device of a launch. runtime/python/tests/tvm_ffi_test.py has the real
+// tests the stream, the workspace and the device of a launch. runtime/python/tests/tvm_ffi_test.py uses the real
 // tvm-ffi, on a CPU.
 #include "fake_cuda.h"
 #include "fake_gpu.h"

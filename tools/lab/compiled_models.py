@@ -5,11 +5,11 @@
     PYTHONPATH=build/python compiled_models.py --device cuda --json models.json [llama qwen3 gpt2 dit qwen3_next]
     PYTHONPATH=build/python compiled_models.py --small --rounds 3                                # any CPU
 
-Contenders take turns, step by step, in random order; times are medians, in brackets the 20th and 80th percentiles. A step is forward, backward and
-a fused AdamW. "first" is the time of the first step, including compilation, from empty caches. "forward":
-patch(forward=True). "loss" and "gradients" are distances from the same step in double precision, of gradients in the
-2-norm, relative. "regions" are those that normjit took, of all with a row reduction; "kernels" those of forward and
-backward on a GPU, and normjit's among them."""
+Contenders take turns, step by step, in random order. Times are medians, with the 20th and 80th percentiles in brackets.
+A step is a forward pass, a backward pass and a fused AdamW. "first" is the time of the first step from empty caches,
+including compilation. "forward" means patch(forward=True). "loss" and "gradients" are relative distances from the same
+step in double precision; for gradients, in the 2-norm. "regions" says how many of the regions with a row reduction
+normjit took. "kernels" says how many kernels forward and backward launch on a GPU, and how many are normjit's."""
 import argparse
 import contextlib
 import copy

@@ -84,9 +84,9 @@ stress() {
 # schedule. With slices, rows are written SLICESxROWS. A file of templates/norms stands for its formula.
 # 70001: synccheck 2025.3 ends with "illegal address" when 8 clusters of 16 blocks are resident at once, even for a kernel
 # that only waits for its cluster. With 6 stages only 7 fit, and 25003 has 7 groups; memcheck and plain runs find nothing.
-# Clusters with staging=bulk have too few rows here to fill a stage twice, because racecheck 2025.3 reports a false race (layernorm
-# cols=20000 x=f32, 200 rows; none with staging=async). It does not see that the row sums, which arrive by st.async at a
-# barrier, come between the reads of a stage and the bulk copy that refills it.
+# Clusters with staging=bulk have too few rows here to fill a stage twice, because racecheck 2025.3 reports a false race
+# (layernorm cols=20000 x=f32, 200 rows; none with staging=async). It does not see that the row sums, which arrive by
+# st.async at a barrier, come between the reads of a stage and the bulk copy that refills it.
 sanitizer_cases() {
   cat <<'CASES'
 layernorm cols=256 x=bf16 gamma=f32 | 301 |

@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Measures backward passes of 1 to 128 MiB beside what two launches allow (needs CuPy and PyTorch).
+"""Measures backward passes of 1 to 128 MiB against the bound of two launches (needs CuPy and PyTorch).
 
     PYTHONPATH=build/python tools/lab/middle.py --json middle.json [--problems 60] [--seed 20261127] [--seconds 300]
 
-For each random problem, in one process, microseconds of a launch in a CUDA graph of 40 with data from memory:
+Measures, for each random problem in one process, the microseconds of a launch in a CUDA graph of 40, with data from
+memory:
 
     plain    launch_cost.py's `stream`: reads two arrays and writes one of the problem's size
-    limit    its `pair`: besides, a partial of each block for every column sum, and a second kernel, launched early, that
-             sums them; both with the fastest of some numbers of blocks
+    limit    its `pair`, which also writes a partial of each block for every column sum, and launches early a second
+             kernel that adds them up; both with the fastest of some numbers of blocks
     normjit  the backward pass of RMSNorm (one column sum) or LayerNorm (two), bf16
 
-normjit's share of the plain ceiling is plain / normjit, of what two launches allow limit / normjit."""
+normjit's share of the plain ceiling is plain / normjit; its share of the bound of two launches is limit / normjit."""
 import argparse
 import datetime
 import json

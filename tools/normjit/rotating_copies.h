@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The data of a problem, or copies of it that launches use in turn, so that no cache holds a copy when it is used
-// again. As in a program, a launch leaves data in the caches that later launches must wait to see written back.
+// again. As in a real program, later launches must wait while the caches write back the data of earlier ones.
 #pragma once
 
 #include "cold_memory.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The work of libnormjit_llvm: turns the plan of a problem into IR with explicit vectors, that into an object file, and
-// that into one block of position-independent code.
+// The work of libnormjit_llvm: turns the plan of a problem into IR with explicit vectors, then into an object file, and
+// finally into one block of position-independent code.
 #include "backend/llvm/module.h"
 
 #include "backend/cpu/entries.h"

@@ -91,7 +91,7 @@ constexpr bool may_be_written(Tensor tensor) {
     return info(tensor).role == Role::output || info(tensor).role == Role::statistic;
 }
 constexpr bool may_be_read(Tensor tensor) { return info(tensor).role != Role::output; }
-/// True if some Spec adds to the tensor's old value. Such an output is a sum over the rows.
+/// True if a Spec may add to the tensor's old value. Such an output is a sum over the rows.
 constexpr bool may_be_accumulated(Tensor tensor) {
     return info(tensor).role == Role::output && info(tensor).axes.is_columns();
 }

@@ -13,8 +13,8 @@ namespace normjit::cpu {
 /// each other quickly, the workers are awake; a single launch costs every worker this time.
 inline constexpr auto patience = std::chrono::microseconds(20);
 
-/// How long a thread that has run its share waits for the next phase before it helps with other shares. To read a share
-/// is to take its cache lines from their owner, who seldom needs help in a short phase.
+/// How long a thread that has run its share waits for the next phase before it helps with other shares. Reading another
+/// share takes its cache lines away from the owner, who seldom needs help in a short phase.
 inline constexpr auto restraint = std::chrono::nanoseconds(500);
 
 /// Tells the processor that this is a waiting loop.

@@ -10,7 +10,7 @@ BITS = {torch.bfloat16: torch.int16, torch.float16: torch.int16, torch.float32: 
 
 
 def steps(a, b):
-    """Returns the distances of the elements, counted in representable numbers of their type."""
+    """Returns the distance between the elements of a and b, counted in representable numbers of their type."""
     assert a.dtype == b.dtype and a.shape == b.shape
     least = torch.iinfo(BITS[a.dtype]).min
 

@@ -67,7 +67,7 @@ inline std::vector<uint8_t> fake_code(const std::vector<std::string>& kernels) {
 
 }  // namespace normjit::test
 
-// Exported by the library, in addition to the driver's functions.
+// The library exports these in addition to the driver's functions.
 extern "C" {
 normjit::test::FakeCuda* normjit_fake_cuda();
 /// Returns the number of contexts on this thread's stack.

@@ -24,8 +24,8 @@ struct TunerOptions {
     std::string journal;          ///< the file that remembers what was measured
     size_t most = 64;             ///< how many schedules to measure for a problem
     int deepen = 0;               ///< search again if a record has fewer candidates than this
-    double trial_seconds = 0.2;   ///< the most time to compare a candidate with the heuristic
-    double final_seconds = 1.0;   ///< the most time to distinguish the fastest
+    double trial_seconds = 0.2;   ///< at most this long to compare a candidate with the heuristic
+    double final_seconds = 1.0;   ///< at most this long to tell the fastest candidates apart
     double timeout_seconds = 60;  ///< how long a candidate may take before it counts as hung
     std::string version;          ///< the program's version, for records
     std::string date;
