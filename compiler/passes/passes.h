@@ -17,8 +17,8 @@ namespace normjit::passes {
 /// Folds constants, and drops + 0, - 0, * 1 and / 1.
 ir::Function fold_constants(const ir::Function& function);
 
-/// Makes a matrix output that is itself an input a copy of it. A CPU stores a value as soon as it has it; the copies make
-/// it read all inputs first, some of which may lie in the memory of an output.
+/// Makes a matrix output that is itself an input a copy of it. A CPU stores a value as soon as it has it; the copies
+/// make it read all inputs first, some of which may lie in the memory of an output.
 ir::Function copy_inputs(const ir::Function& function);
 
 /// Rewrites the function so that neighbour() is only applied to inputs: the neighbour of the result of an element-wise

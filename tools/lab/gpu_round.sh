@@ -4,13 +4,13 @@
 #   FOLDER  normjit, normjit_runtime_tests, normjit_property_tests and, for `stress`, normjit_gpu_stress_tests, built with
 #           -DNORMJIT_PORTABLE=ON
 #   OUT     gets logs and JSON
-#   PART    tests, random, sanitizer, bench, peers (default: all of these); stress: threads, streams, two GPUs if the machine
-#           has two, failures, and 10,000 random problems; torch: the tests of formulas and norms in PyTorch, which need
-#           normjit and pytest in PYTHONPATH
+#   PART    tests, random, sanitizer, bench, peers (default: all of these); stress: threads, streams, two GPUs if the
+#           machine has two, failures, and 10,000 random problems; torch: the tests of formulas and norms in PyTorch,
+#           which need normjit and pytest in PYTHONPATH
 # Variables for random: ROUNDS, the draws per test (25: some 8 minutes, a kernel is compiled in a third of a second),
-# PROCESSES, how many run at a time (14), SEED, the seed of the first (1), FILTER, a pattern of the tests, RANDOM_SECONDS,
-# after which a process is stopped and the script says so. For sanitizer: CASES, a pattern of cases. For bench: SHAPES to
-# measure, SECONDS for each.
+# PROCESSES, how many run at a time (14), SEED, the seed of the first (1), FILTER, a pattern of the tests,
+# RANDOM_SECONDS, after which a process is stopped and the script says so. For sanitizer: CASES, a pattern of cases. For
+# bench: SHAPES to measure, SECONDS for each.
 set -u -o pipefail
 folder=$1 out=$2
 shift 2
@@ -83,7 +83,8 @@ stress() {
 # Lists one launch of every kind of kernel, checked against the reference: spec | rows | changes to the heuristic's
 # schedule. With slices, rows are written SLICESxROWS. A file of templates/norms stands for its formula.
 # 70001: synccheck 2025.3 ends with "illegal address" when 8 clusters of 16 blocks are resident at once, even for a kernel
-# that only waits for its cluster. With 6 stages only 7 fit, and 25003 has 7 groups; memcheck and plain runs find nothing.
+# that only waits for its cluster. With 6 stages only 7 fit, and 25003 has 7 groups; memcheck and plain runs find
+# nothing.
 # Clusters with staging=bulk have too few rows here to fill a stage twice, because racecheck 2025.3 reports a false race
 # (layernorm cols=20000 x=f32, 200 rows; none with staging=async). It does not see that the row sums, which arrive by
 # st.async at a barrier, come between the reads of a stage and the bulk copy that refills it.

@@ -9,8 +9,9 @@
 #           bound on the search), REGRET_SEED (today's date), CANDIDATES (60), CANDIDATE_SECONDS (0.01 on a GPU, 0.05
 #           on a CPU); REGRET_SHAPES, a file of specs to search instead of random ones
 # A round continues from the records in OUT, else from those in PREVIOUS, else from those in runtime/tuning/shipped.
-# Records that the present heuristic and code generator would not change are not measured again; for the others, their old
-# schedules are tried first. A round takes 8 minutes, of which CUDA_BUDGET (270s) and CPU_BUDGET (120s) set the shares.
+# Records that the present heuristic and code generator would not change are not measured again; for the others, their
+# old schedules are tried first. A round takes 8 minutes, of which CUDA_BUDGET (270s) and CPU_BUDGET (120s) set the
+# shares.
 # DEEPEN=24 continues the search for records with fewer candidates. Also SHAPES, DEVICE (cuda:0, or all), SHARD (1/1),
 # CANDIDATES (48), and CPU_ELEMENTS, the most elements of a CPU problem (2^26).
 # To ship the results: cp OUT/cpu_records.jsonl runtime/tuning/shipped/; OUT/points.txt goes to compiler/schedule/points.

@@ -33,9 +33,9 @@ def prepare(spec: str, device: Any, *tensors: str) -> Callable[..., None]:
     tensors  the names of the tensors, inputs and outputs, in the order in which the function takes them
 
     The function takes tensors of any number of dimensions if one row stride describes all but the last, and returns
-    None. Workspace comes from tvm-ffi's allocator, on a CPU from normjit. If "workspace" is among the names, the function
-    takes it as an argument: workspace_bytes() bytes of contiguous memory, aligned to 64. Both functions raise ValueError
-    for arguments that do not fit. Any number of threads may call both, each with its own workspace."""
+    None. Workspace comes from tvm-ffi's allocator, on a CPU from normjit. If "workspace" is among the names, the
+    function takes it as an argument: workspace_bytes() bytes of contiguous memory, aligned to 64. Both functions raise
+    ValueError for arguments that do not fit. Any number of threads may call both, each with its own workspace."""
     function: Callable[..., None] = _prepare(spec, _ready(device), *tensors)
     return function
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Logs to "normjit": at INFO, which operators are replaced and restored; at WARNING, once for each reason, what is left to
-torch."""
+"""Logs to "normjit": at INFO, which operators are replaced and restored; at WARNING, once for each reason, what is left
+to torch."""
 from __future__ import annotations
 
 import contextlib

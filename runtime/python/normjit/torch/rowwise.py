@@ -51,8 +51,8 @@ def rowwise(function: Callable[..., Any]) -> Callable[..., Any]:
             h = h * torch.rsqrt(h.pow(2).mean(-1, keepdim=True) + 1e-6)
             return (weight * h * torch.nn.functional.silu(z.float())).to(x.dtype)
 
-    The first tensor of `function`, x, is [..., N]. Other tensors have the same shape, or are [N], [..., 1], or one number.
-    Results have x's shape, or are [..., 1] or [...]. The function may use
+    The first tensor of `function`, x, is [..., N]. Other tensors have the same shape, or are [N], [..., 1], or one
+    number. Results have x's shape, or are [..., 1] or [...]. The function may use
 
     - arithmetic, functions such as exp, silu and gelu, and losses such as huber_loss(x, z, reduction="none");
     - reductions of the last dimension, such as mean, var and amax;
@@ -64,11 +64,11 @@ def rowwise(function: Callable[..., Any]) -> Callable[..., Any]:
     It returns a tensor, or tensors and None in tuples, named tuples, lists and dicts of any depth. If it returns an
     argument, that argument is returned as it is, not copied.
 
-    The function is traced once for each kind of arguments. Arguments that are not tensors become constants of the trace,
-    and so does everything else that the code reads, such as global variables. All tensors must be arguments, and so must
-    the number of rows if a result depends on it. Intermediate values are not rounded: in a 16-bit type, results are
-    nearer to double precision than the function's own. Their types are those that the function itself would return for
-    these arguments without autocast. All else is as in formula(). A method is decorated in the body of its class;
+    The function is traced once for each kind of arguments. Arguments that are not tensors become constants of the
+    trace, and so does everything else that the code reads, such as global variables. All tensors must be arguments, and
+    so must the number of rows if a result depends on it. Intermediate values are not rounded: in a 16-bit type, results
+    are nearer to double precision than the function's own. Their types are those that the function itself would return
+    for these arguments without autocast. All else is as in formula(). A method is decorated in the body of its class;
     torch.compile leaves it out of its graphs, because an object is no constant there. Raises normjit.InvalidArgument,
     which names the operation that is not row-wise, or that formulas do not have."""
     return _graphs.outside(IS_MADE, _Rowwise, function) if _graphs.is_traced() else _Rowwise(function)
