@@ -9,7 +9,8 @@ kernelize() then puts its layers into models:
         model = kernels.kernelize(model, mode=kernels.Mode.TRAINING)
 
 For a model on a CPU the key is "cpu". kernelize() finds the norms by names that transformers gives their classes, but
-only beside a version of `kernels` that it knows. Beside others it changes nothing and says nothing; name them yourself:
+transformers does so only for versions of `kernels` that it knows. With other versions kernelize() silently changes
+nothing; name the norms yourself:
 
     kernels.replace_kernel_forward_from_hub(LlamaRMSNorm, "RMSNorm")
 

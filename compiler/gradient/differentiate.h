@@ -28,7 +28,7 @@ Expected<std::vector<ir::Expr>> differentiate(ir::Builder& builder, std::span<co
                                               std::span<const ir::Expr> wanted, std::span<const Given> saved);
 
 /// Returns for each of the values `wanted` whether its gradient is 0 because no output depends on it. Takes the same
-/// arguments as differentiate(). It also appends values to the function, which nobody needs.
+/// arguments as differentiate(). It also appends values to the function, which can be ignored.
 Expected<std::vector<bool>> are_zero(ir::Builder& builder, std::span<const Given> gradients,
                                      std::span<const ir::Expr> wanted, std::span<const Given> saved);
 

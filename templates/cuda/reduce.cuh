@@ -156,7 +156,6 @@ struct TeamReduction {
 
     // Lane r of every warp sends the sums of the warp to block r. Two barriers are used in turn: a block can be one
     // reduction ahead of another, but never two.
-    // of another, never two.
     __device__ __forceinline__ void send(uint32 slot, uint32 buffer, const Math (&sum)[at_least(count, 1)]) const {
         if (lane == 0) barrier_expect(barrier(buffer), L::sums_of_team * bytes_of<Math>);
         if (lane % 32 < P::cluster) {

@@ -7,9 +7,9 @@ The reference is the same model, weights and tokens in double precision.
     PYTHONPATH=build/python bf16_gradients.py [--json FILE] [--svg FILE]     measures, and draws (needs matplotlib)
     bf16_gradients.py --draw FILE.json --svg FILE.svg                        draws earlier results (needs no torch)
 
-The network is that of small_transformer.py of the kind gpt2, with torch.nn.LayerNorm. Only the kernel of
-aten::native_layer_norm_backward differs between the two: normjit.torch.enabled(). The error is that of the whole step,
-relative, in the 2-norm."""
+The network is the "gpt2" of small_transformer.py, with torch.nn.LayerNorm. Only the kernel of
+aten::native_layer_norm_backward differs between the two: normjit.torch.enabled(). The error is the relative error of
+the whole step in the 2-norm."""
 import argparse
 import json
 import statistics

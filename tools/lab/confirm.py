@@ -7,7 +7,7 @@
                                                         info --json), name another schedule than the heuristic's:
                                                         those that gained most, then some of the others
     NORMJIT_RECORDS=records.jsonl normjit bench shapes.txt --cold --against heuristic --json 1.json     several times
-    confirm.py records.jsonl 1.json 2.json 3.json       gains beside the tuner's; exit code 1: a record loses
+    confirm.py records.jsonl 1.json 2.json 3.json       gains, next to the tuner's; exit code 1: a record loses
 
 A record loses if most runs show, at 95 %, that its schedule is the slower one, or did not use it. Runs with data in the
 caches say nothing about a record that was measured without.

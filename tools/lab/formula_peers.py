@@ -17,8 +17,9 @@ groupnorm:32x8x40960/4096:bf16, 8 images in 32 groups of 40960 elements, 4096 to
     compile-best  the fastest of several settings of torch.compile
     fla           flash-linear-attention (PyPI: flash-linear-attention, fla-core), where it has the norm
 
-On a GPU a time is the median of CUDA graph replays, the L2 cache flushed before each; on a CPU that of calls. Peers take
-turns. The ceiling is the time that the bytes of the inputs and gradients take at the rate of torch.add(x, dy, out=dx)."""
+On a GPU a time is the median of CUDA graph replays, with the L2 cache flushed before each; on a CPU it is the median of
+calls. Peers take turns. The ceiling is the time that the bytes of the inputs and gradients take at the rate of
+torch.add(x, dy, out=dx)."""
 import argparse
 import importlib
 import inspect

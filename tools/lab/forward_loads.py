@@ -4,10 +4,11 @@
 
     PYTHONPATH=build/python tools/lab/forward_loads.py --json loads.json [--cols 4096 8192 16384] [--seconds 45]
 
-A block has one row. It keeps the row in registers, or reads it again for the last sweep; --seconds is for each width.
-Microseconds of a launch in a CUDA graph of 40, and of one after a flush of L2, beside normjit and torch.compile. In a
-kernel's line, `keep` says whether the row is kept, `ahead` how many vectors a thread has in flight, `first`, `second` and
-`gamma` name the hints of the loads, `blocks` is what a multiprocessor should hold."""
+A block has one row. It keeps the row in registers, or reads it again for the last sweep. Prints the microseconds of a
+launch in a CUDA graph of 40, and of one after a flush of L2, also for normjit and torch.compile. In a kernel's line,
+`keep` says whether the row is kept, `ahead` how many vectors a thread has in flight, `first`, `second` and `gamma` name
+the hints of the loads, and `blocks` says how many blocks a multiprocessor should hold. --seconds is the time for each
+width."""
 import argparse
 import itertools
 import json

@@ -4,9 +4,10 @@
 
     PYTHONPATH=build/python jax_norms.py [--rounds 15] [--json FILE] [SHAPE ...]
 
-SHAPE: 512x768, 4096x4096:bf16, rms:2048x768, gated:512x768, of LayerNorm, RMSNorm and a formula: RMSNorm with a gate after
-it. The forward pass of the first two is the same jax.numpy for both, in the same jitted function. Times are medians of rounds in which the two take turns; a round waits for its calls at the end. The error is that
-of scale's gradient, relative, in the 2-norm."""
+SHAPE: 512x768 or 4096x4096:bf16 for LayerNorm, rms:2048x768 for RMSNorm, gated:512x768 for a formula, RMSNorm with a
+gate after it. The forward pass of the first two norms is the same jax.numpy for XLA and normjit, in the same jitted
+function. Times are medians of rounds in which the two take turns; a round waits for its calls at the end. The error is
+the relative error of scale's gradient in the 2-norm."""
 import argparse
 import json
 import statistics

@@ -4,11 +4,11 @@
 
     tools/lab/launch_cost.py [--grids 132,264]
 
-Microseconds of one launch in a CUDA graph of 40, data from memory: of nothing (`null`, a pair of them, a barrier alone),
-then of kernels that read two arrays and write one: alone (`stream`); with a partial of each block (`partials`), and with
-those summed by a second kernel, launched early (`pair`), or by the same blocks after a barrier in global memory
-(`barrier`; `cooperative`: a launch that may wait for all its blocks).
-"""
+Prints the microseconds of one launch in a CUDA graph of 40, with data from memory. First come kernels that do nothing
+(`null`, a pair of them, a barrier alone), then kernels that read two arrays and write one: alone (`stream`); with a
+partial of each block (`partials`); and with a sum of the partials, by a second kernel that is launched early (`pair`),
+or by the same blocks after a barrier in global memory (`barrier`; `cooperative`: in a launch that may wait for all its
+blocks)."""
 import argparse
 import ctypes
 import statistics

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Measures everything that the results page says of a GPU, on all GPUs of this machine, each with its share of the shapes.
+"""Measures everything that the results page says about a GPU, on all GPUs of this machine; each gets some of the
+shapes.
 
     PYTHONPATH=build/python python3 tools/lab/page_round.py --json results/h200_page.json [--seconds 540]
 

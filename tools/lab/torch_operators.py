@@ -2,15 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures what torch's norms gain from normjit: time and error of operators with both kernels, in turn.
 
-Results are allocated, as in a program; errors are those against double precision.
+Results are allocated, as in a program. Errors are measured against double precision.
 
     PYTHONPATH=build/python torch_operators.py [--device cuda] [--keep-memory] [--rounds 15] [--json FILE] [CASE ...]
 
-CASE: 512x768, 4096x4096:bf16, 4096x4096:bf16/f32 (weight), rms:2048x768; forward:512x768, the norm itself, and
-sum:rms:512x768, the norm of x + residual with this sum. Times are medians of rounds in which the two take turns. On a CPU
-backward passes go through autograd, and torch's RMSNorm is many operators. On a GPU the time of an operator is the time
-of a CUDA graph of calls, divided by their number, with data in the L2 cache if it fits; the time of a call is what the
-host needs to make one. The error is that of a weight's gradient, or of y, relative, in the 2-norm."""
+CASE: 512x768, 4096x4096:bf16, 4096x4096:bf16/f32 (weight), rms:2048x768; forward:512x768 for the norm itself, and
+sum:rms:512x768 for the norm of x + residual and the sum. Times are medians of rounds in which the two take turns. On a
+CPU backward passes go through autograd, and torch's RMSNorm is many operators. On a GPU the time of an operator is the
+time of a CUDA graph of calls, divided by their number, with data in the L2 cache if it fits; the time of a call is what
+the host needs to make one. The error is the relative error of a weight's gradient, or of y, in the 2-norm."""
 import argparse
 import contextlib
 import json

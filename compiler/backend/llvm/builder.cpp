@@ -19,7 +19,7 @@ Builder::Builder(llvm::Module& module, DType compute, Packing packing, const Tar
       features_(features_of(target)),
       lanes_(target.vector_bytes() / static_cast<int>(size_of(compute))) {}
 
-/// LLVM 19 takes 0 / 0 for 0 in lanes that it knows to be zero, such as those beyond the end of a short row, and drops
+/// LLVM 19 treats 0 / 0 as 0 in lanes that it knows to be zero, such as those beyond the end of a short row, and drops
 /// the selection that keeps them out of a sum (TargetLowering::SimplifyDemandedVectorElts). It leaves a constrained
 /// division alone.
 Value* Builder::divide(Value* a, Value* b) {

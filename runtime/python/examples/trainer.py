@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trains a tiny Llama with random weights, by Hugging Face's Trainer with normjit's backward passes: on a CPU in
-less than a minute, without a network. Needs torch, transformers and accelerate.
+"""Trains a tiny Llama, from random weights, with Hugging Face's Trainer and normjit's backward passes: on a CPU in less
+than a minute, without a network. Needs torch, transformers and accelerate.
 
     python runtime/python/examples/trainer.py"""
 import os

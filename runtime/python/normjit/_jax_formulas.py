@@ -239,7 +239,7 @@ class _Call:
 
 def _called(call: _Call, *operands: Any) -> Arrays:
     """Calls the kernel. Under vmap, the elements become further rows of a single call if they share everything that has
-    no rows; otherwise there is one call after the other."""
+    no rows; otherwise there is one call for each."""
     run = jax.custom_batching.custom_vmap(functools.partial(
         calls.call_handler, "formula", call.results, slices=call.slices, spec=call.spec, tensors=call.tensors))
 

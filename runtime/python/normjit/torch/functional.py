@@ -37,9 +37,9 @@ def layer_norm(x: Tensor, weight: Tensor | None = None, bias: Tensor | None = No
 def layer_norm(x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, *, eps: float = 1e-5,
                weight_offset: float = 0.0, residual: Tensor | None = None,
                main_grad: bool = False) -> Tensor | tuple[Tensor, Tensor]:
-    """Returns layer_norm over the last dimension; with a residual (y, x + residual), y of that sum, and one backward
-    pass for both. In eager mode the norm is normjit's; its gradients are, in eager mode and under torch.compile,
-    on CPUs and NVIDIA GPUs. Second derivatives are torch's.
+    """Returns layer_norm over the last dimension. With a residual, returns (y, x + residual), where y is the norm of
+    the sum; one backward pass serves both. normjit's kernels compute the norm in eager mode, and its gradients in eager
+    mode and under torch.compile, on CPUs and NVIDIA GPUs. Second derivatives are torch's.
 
     weight, bias: [N], or with a row for each element of x's first dimensions: [B,N] for an x of [B,T,N], one for each
     sample. For scale and shift of a diffusion transformer use weight_offset=1: xhat * (scale + 1) + shift.

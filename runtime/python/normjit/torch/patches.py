@@ -42,10 +42,10 @@ class Patch:
 
 def patch(model: Model, compiled: bool = False, forward: bool = False, strict: bool = True,
           verify: bool = False) -> Model:
-    """Gives the norms of a model normjit's backward pass, and returns the model; unpatch() undoes it. The forward
-    pass and the parameters stay the same, bit for bit. It patches modules that compute what LayerNorm or RMSNorm do,
-    with a plain or a zero-centred weight, and whose gradients are the norm's. It also patches RMSNorms whose input or
-    output is multiplied by a function of a gate, also in groups of columns. found(model) lists these modules and says
+    """Gives the norms of a model normjit's backward pass, and returns the model; unpatch() undoes it. The forward pass
+    and the parameters stay the same, bit for bit. It patches modules that compute what LayerNorm or RMSNorm do, with a
+    plain or a zero-centred weight, and whose gradients are the norm's. It also patches RMSNorms whose input or output
+    is multiplied by a function of a gate, with or without groups of columns. found(model) lists these modules and says
     why others are not patched. torch.nn.LayerNorm, which enable() serves, is patched only with forward=True, or with
     compiled=True for torch.compile: the graph's backward pass then contains an operator of normjit instead of
     Inductor's code.
