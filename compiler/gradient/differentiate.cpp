@@ -165,8 +165,8 @@ class Differentiation {
         if ((is_linear || value.op == Op::div) && is_served(a, b)) return {};
         if ((is_linear && is_served(b, a)) || (is_sum && is_late_[a] && is_late_[b])) return {};
         return invalid_argument(fmt::format(
-            "{}the gradient of a col_sum is supported if it is only multiplied by numbers, added to other sums, and an "
-            "output; here it is in '{}' with other values",
+            "{}the gradient of a col_sum is supported if the sum is an output, also times numbers and plus other sums; "
+            "here it is in '{}' with other values",
             text(value.place), ir::info(value.op).notation));
     }
 

@@ -80,7 +80,7 @@ Status check_groups(const Function& function) {
         } else if (value.op == Op::col_sum || value.op == Op::max_abs || is_partial(value.shape)) {
             return refuse(function, id, "cannot be combined with group_max; a launch computes one or the other");
         } else if (value.op == Op::partner || value.op == Op::neighbour) {
-            return refuse(function, id, "goes with no group_max");
+            return refuse(function, id, "cannot be combined with group_max");
         }
     }
     return {};

@@ -301,8 +301,8 @@ TEST_CASE("the gradient of a sum over the rows is that of each row") {
     CHECK(ir::print(frontend::build(*parse_spec(begin + "s = col_sum(x * y) * 0.5 - col_sum(x) / 2" + end)))
               .find("dg = col_sum(") != std::string::npos);
     CHECK(error_of(begin + "s = col_sum(x) * g" + end) ==
-          "spec: formula: line 1, column 67: the gradient of a col_sum is supported if it is only multiplied by "
-          "numbers, added to other sums, and an output; here it is in '*' with other values");
+          "spec: formula: line 1, column 67: the gradient of a col_sum is supported if the sum is an output, "
+          "also times numbers and plus other sums; here it is in '*' with other values");
     CHECK(error_of(begin + "s = col_sum(x) * col_sum(y)" + end).find("here it is in '*' with other values") !=
           std::string::npos);
     CHECK(error_of(begin + "s = sqrt(col_sum(x))" + end).find("here it is in 'sqrt' with") != std::string::npos);
