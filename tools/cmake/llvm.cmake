@@ -4,7 +4,7 @@
 # folders of LLVM's headers) and normjit_llvm_options (what sources that include them need).
 set(NORMJIT_LLVM AUTO CACHE STRING
   "The LLVM back end: ON; STATIC: with what it needs of LLVM inside, as ON does where archives are; OFF; AUTO: ON where LLVM is found")
-# The versions that pass all tests, best first; backend/llvm/versions.h has what differs between them. NOTES N-209 says why
+# The accepted versions, best first; backend/llvm/versions.h has what differs between them. NOTES N-209 says why
 # LLVM 22 is not one of them. tools/ci/setup.sh reads this line.
 set(normjit_llvm_majors 19 21 20)
 set(normjit_llvm_name libnormjit_llvm-${PROJECT_VERSION}.so)
