@@ -245,11 +245,12 @@ Expected<DeviceTuner::Outcome> DeviceTuner::tune(const Spec& spec, Clock::time_p
     }
     const ScheduleSpace space(spec, device_.target);
     Search search(space, options_.most, hints(spec, space));
+    progress(search.measured());
     NORMJIT_RETURN_IF_ERROR(open(spec, search.ahead(compilers_)));
     while (const auto schedule = search.next()) {
         if (Clock::now() > end) break;
-        progress(search.measured());
         search.report(measure(search, spec, *schedule, outcome));
+        progress(search.measured());
         if (!worker_.running()) NORMJIT_RETURN_IF_ERROR(open(spec));
     }
     NORMJIT_TRY(outcome.record, decide(spec, search));
