@@ -4,6 +4,7 @@
 #include "artifact/nontemporal_staging.h"
 #include "schedule/aliasing_4k.h"
 #include "schedule/cpu_legality.h"
+#include "schedule/cpu_row_blocks.h"
 #include "schedule/cpu_shape.h"
 #include "schedule/heuristics.h"
 #include "support/divide.h"
@@ -11,9 +12,7 @@
 #include "normjit/geometry.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
-#include <optional>
 
 #include <fmt/format.h>
 
@@ -35,97 +34,8 @@ int widest_legal(Legality& legality, CpuSchedule cpu, int CpuSchedule::* field) 
     return cpu.*field;
 }
 
-/// Returns how many rows of x, dy and dx fit L1 together with the partials and gamma, so that the last sweep finds them
-/// there. Returns 0 if that gains nothing, because rows need conversion, so that arithmetic is the limit, or because
-/// too few rows fit (NOTES N-601).
-int64_t rows_in_l1(const Spec& spec, const Target& target) {
-    if (!spec.writes_matrices()) return 0;  // there is only one sweep
-    const auto math_bytes = static_cast<int64_t>(size_of(spec.compute()));
-    int64_t of_row = 0;  // bytes of one column in all matrices
-    for (const Operand& operand : OperandList(spec)) {
-        if (!operand.is_matrix()) continue;
-        if (!operand.is_written() && operand.bytes() < math_bytes) return 0;
-        of_row += operand.bytes();
-    }
-    const int64_t rows = (target.cpu.l1_bytes - column_bytes(spec)) / (of_row * spec.cols);
-    const int64_t least = target.isa == Isa::x86_64_avx512 ? 2 : 4;
-    return rows < least ? 0 : static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(rows)));
-}
-
-/// Returns the traffic in KiB above which x, dy and dx outgrow the caches. The caches are L2 and a fair share of L3,
-/// which other programs also use; on a Zen 4 only L2 counts if a backward pass fills lines (NOTES N-602).
-int64_t outgrown_kb(const Spec& spec, const Target& target) {
-    constexpr int64_t share_of_core = 2 << 20;
-    const int64_t all_l2 = target.cpu.cores * target.cpu.l2_bytes, all_shares = target.cpu.cores * share_of_core;
-    const bool fills_lines = spec.pass == Pass::backward && rows_fill_lines(spec);
-    if (target.cpu.tune == Tune::zen4 && fills_lines) return std::min(all_l2 / 1024, most_nontemporal_kb);
-    return std::min(std::max(all_l2, std::min(target.cpu.l3_bytes, all_shares)) / 1024, most_nontemporal_kb);
-}
-
-bool outgrows_caches(const Spec& spec, const Target& target) {
-    return spec.rows && bytes_moved(spec, *spec.rows) / 1024 >= outgrown_kb(spec, target);
-}
-
-int64_t row_bytes(const Spec& spec) { return spec.cols * static_cast<int64_t>(size_of(type_of_rows(spec))); }
-
-/// True on a Zen 4 for short rows that share cache lines with their neighbours. Small blocks of such rows, stored
-/// through the caches, are faster than blocks with enough rows to fill lines, stored past the caches (NOTES N-608).
-bool has_short_rows_in_shared_lines(const Spec& spec, const Target& target) {
-    constexpr int64_t shortest = 128, too_long = 512;  // bytes
-    const int64_t row = row_bytes(spec);
-    return target.cpu.tune == Tune::zen4 && !rows_fill_lines(spec) && row >= shortest && row < too_long;
-}
-
-/// Returns how many short rows that fill lines are in a block of a backward pass from memory on a Zen 4, if that differs
-/// from passes in caches (NOTES N-603).
-std::optional<int64_t> short_rows_from_memory(const Spec& spec, const Target& target) {
-    constexpr int64_t shortest = 192, longer = 256, too_long = 512;  // bytes
-    const int64_t row = row_bytes(spec);
-    if (spec.pass == Pass::forward || !rows_fill_lines(spec) || row < shortest || row >= too_long) return {};
-    if (!spec.rows || bytes_moved(spec, *spec.rows) <= target.cpu.l3_bytes) return {};
-    return row < longer ? 8 : 4;
-}
-
 int64_t choose_nontemporal_kb(const Spec& spec, const Target& target) {
     return has_short_rows_in_shared_lines(spec, target) ? -1 : outgrown_kb(spec, target);
-}
-
-/// Returns the number of rows per block on a Zen 4 if it is not the same as on other CPUs: few for short rows from memory
-/// and if loads and stores alias, otherwise several for wide rows (NOTES N-603).
-std::optional<int64_t> rows_on_zen4(const Spec& spec, const Target& target) {
-    constexpr int64_t too_few = 4, most = 8, of_wide = 4;
-    const int64_t rows = spec.rows.value_or(INT64_MAX);
-    if (target.cpu.tune != Tune::zen4 || rows <= too_few) return {};
-    if (const auto block = short_rows_from_memory(spec, target)) return block;
-    if (has_4k_aliasing(spec)) return outgrows_caches(spec, target) && rows_in_l1(spec, target) == 0 ? 4 : 2;
-    if (of_wide * bytes_read(spec) <= target.cpu.l2_bytes / 8) return {};
-    const int64_t of_thread = divide_up(rows, target.cpu.cores);
-    const int64_t block = rows <= most ? rows : of_thread;  // if there are few rows, threads share their columns
-    return block <= most && of_thread * bytes_read(spec) <= target.cpu.l2_bytes / 4 * 3 ? block : of_wide;
-}
-
-/// True if there are too few rows for overlapped sweeps to gain anything.
-bool has_few_rows(const Spec& spec) {
-    constexpr int64_t least = 32;
-    return spec.rows && *spec.rows < least;
-}
-
-/// Returns the number of rows per block (NOTES N-603, N-604).
-int usual_row_block(const Spec& spec, const Target& target) {
-    constexpr int64_t most = 8, bytes_of_narrow = 8 << 10, bytes_of_narrowest = 128;
-    const int64_t in_l1 = std::min(rows_in_l1(spec, target), most);
-    const int64_t rows = spec.rows && *spec.rows >= 1 ? *spec.rows : INT64_MAX;
-    if (const auto best = rows_on_zen4(spec, target)) return static_cast<int>(std::min(*best, rows));
-    if (in_l1 == 0 && rows <= most) return static_cast<int>(rows);  // all rows fit one block
-    const Width width = width_of(spec, target);
-    if (width == Width::widest) return converts(spec) ? 4 : 2;
-    if (width == Width::wide && converts(spec)) return 2;
-    const int64_t in_l2 =
-        std::clamp<int64_t>(target.cpu.l2_bytes / 8 / bytes_read(spec), has_few_rows(spec) ? 2 : 1, most);
-    const int64_t computed_bytes = spec.cols * static_cast<int64_t>(size_of(spec.compute()));
-    const bool takes_fewer = target.cpu.tune == Tune::zen4 && computed_bytes > bytes_of_narrowest;
-    const int64_t narrow = std::clamp<int64_t>(bytes_of_narrow / computed_bytes, 1, takes_fewer ? 16 : 32);
-    return static_cast<int>(std::min(std::max(in_l1 > 0 ? in_l1 : in_l2, narrow), rows));
 }
 
 /// Returns how many threads it takes for their L2 caches to hold a row and its column data, if three eighths of each L2
@@ -134,15 +44,6 @@ int64_t threads_of_row(const Spec& spec, const Target& target) {
     int64_t threads = 1;
     while ((bytes_read(spec) + column_bytes(spec)) / threads > target.cpu.l2_bytes / 8 * 3) threads *= 2;
     return threads;
-}
-
-/// Returns the number of rows per block for overlapped sweeps that `threads` threads share: one such block and its
-/// columns fit the L2 caches of all these threads. A row that never fits gains most from the largest block.
-int rows_to_overlap(const Spec& spec, const Target& target, int64_t threads) {
-    constexpr int64_t most = 4;
-    if (threads == 1 && width_of(spec, target) == Width::widest) return most;
-    const int64_t least = target.cpu.tune == Tune::zen4 ? 2 : 1;  // NOTES N-603
-    return static_cast<int>(std::clamp<int64_t>(threads * target.cpu.l2_bytes / 8 / bytes_read(spec), least, most));
 }
 
 /// True if overlapping sweeps is faster. Rows from memory gain, because reads for the first sweep of the next block
@@ -196,17 +97,6 @@ int choose_prefetch(const Spec& spec, const Target& target, const CpuSchedule& c
     const bool few_wide = has_few_rows(spec) && bytes_read(spec) > target.cpu.l2_bytes / 16;
     const bool fits = target.cpu.tune == Tune::zen4 || (width_of(spec, target) == Width::usual && !few_wide);
     return one_block || !fits ? 3 : 1;
-}
-
-/// Returns fewer rows per block if an output is stored past the caches, its rows do not fill lines, and that many rows
-/// fit on the stack (NOTES N-608).
-int fit_staged_rows(const Spec& spec, const Target& target, int usual) {
-    const int64_t least = target.cpu.tune == Tune::zen4 && converts(spec) ? 4 : 2;
-    if (rows_fill_lines(spec)) return usual;
-    if (spec.rows && !outgrows_caches(spec, target)) return usual;
-    if (has_short_rows_in_shared_lines(spec, target)) return std::min(usual, 4);
-    const int64_t fit = most_staged_rows(spec);
-    return fit < least ? usual : static_cast<int>(std::min<int64_t>(fit, usual));
 }
 
 /// Returns the most columns of a range. Each range has its own row sums in four vectors, each element of which adds up
@@ -284,15 +174,6 @@ int64_t threads_per_group(const Spec& spec, const Target& target, const CpuSched
     const bool is_shared = spec.cols >= narrowest_shared && spec.cols <= widest_range(target);
     const bool can = cpu.overlap == 1 && spec.rows && is_shared && !is_for_one_thread(spec, target);
     return can && threads > 1 && target.cpu.cores / threads >= 2 ? threads : 0;
-}
-
-/// Returns the number of rows per block if threads share the columns of each row. They wait for each other after every
-/// block, so it takes as many rows as their L2 caches together hold (NOTES N-614).
-int rows_to_split(const Spec& spec, const Target& target) {
-    constexpr int64_t most = 16;
-    const int64_t rows = std::min(spec.rows.value_or(most), most);
-    const int64_t in_l2 = target.cpu.cores * target.cpu.l2_bytes / 8 / bytes_read(spec);
-    return std::max(usual_row_block(spec, target), static_cast<int>(std::min(in_l2, rows)));
 }
 
 /// True if a launch of `rows` rows is faster when threads share the columns of each row than when each takes whole rows,

@@ -154,7 +154,6 @@ TEST_CASE("a program can forbid compiling") {
         CHECK(is_right(engine.engine.prepare(kept, load), kept));
         CHECK(engine.engine.prepare(kept, {.on_miss = OnMiss::error}).ok());
         CHECK(engine.engine.prepare(kept, engine.engine.choose(kept).schedule, load).ok());
-        // the kernel for that many rows
         CHECK(engine.engine.prepare(kept, {.on_miss = OnMiss::load, .expected_rows = 1}).ok());
         const Status status = engine.engine.prepare(missing, load).status();
         CHECK(status.code() == Code::unavailable);
