@@ -95,7 +95,7 @@ struct FinalTask {
     std::array<const void*, max_operands> data{};  ///< column inputs and outputs, by place in the OperandList
     void* partials = nullptr;                      ///< the partials of row group 0
     int64_t group_stride = 0;                      ///< bytes from the partials of one group to those of the next
-    /// groups are summed in this order, groups_at_once at a time; if there are none, sums are zero
+    /// Groups are summed in this order, groups_at_once at a time. If there are none, sums are zero.
     int64_t groups = 0;
     int64_t cols = 0;       ///< columns of this range, at least 1
     int64_t per_slice = 0;  ///< 1: reduces one slice, for the outputs with a row per slice; 0: reduces the other

@@ -15,7 +15,7 @@ ir::Function merge_common(const ir::Function& function) {
         auto [a, b] = value.operands;
         const bool commutes = value.op == ir::Op::add || value.op == ir::Op::mul;
         if (commutes && a > b) std::swap(a, b);
-        // compares bits, because NaN equals nothing, and 0 equals -0
+        // Compares bits, because NaN equals nothing, and 0 equals -0.
         const auto bits = std::bit_cast<uint64_t>(value.constant);
         const auto [found, added] = seen.try_emplace({value.op, a, b, value.tensor, bits}, copy.size());
         if (added) return append(copy, std::move(value));

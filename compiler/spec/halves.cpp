@@ -127,7 +127,7 @@ Formula formula_of_halves(const Spec& whole) {
         second.name = first->name + "_2";
         while (whole.find(second.name)) second.name += "_";
         second.second_half_of = tensor;
-        // there is one, or the spec would have been refused
+        // There is one, or the spec would have been refused.
         const Tensor number = *ir::free_number(taken, second.name);
         taken[number] = ir::Operand();
         formula.tensors[number] = std::move(second);

@@ -89,7 +89,7 @@ Status make_folder(const std::string& path) {
 void give_rights_of(const Descriptor& folder, const std::string& below) {
     struct stat facts{};
     if (fstat(folder.get(), &facts) == 0)
-        // if that fails, the folder still serves this process
+        // If that fails, the folder still serves this process.
         std::ignore = fchmodat(folder.get(), below.c_str(), facts.st_mode & 07777, 0);
 }
 

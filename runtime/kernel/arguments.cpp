@@ -148,7 +148,7 @@ class Checker {
             return error(tensor, "dtype is {}; the kernel was compiled for {}", name(given.dtype), name(operand.dtype));
         }
         const int64_t cols = operand.axes.columns(spec_.cols);
-        // a scalar, or the gradient of one, which is a single run of columns
+        // A scalar, or the gradient of one, which is a single run of columns.
         const bool is_one = !operand.axes.row && cols <= 1;
         if (given.cols != cols && !(is_one && (given.cols == 0 || given.cols == 1))) {
             return error(tensor, "cols is {}; must be {}{}", given.cols, cols,
@@ -160,7 +160,7 @@ class Checker {
             return error(tensor, "row_stride is {}; only matrices have one, leave it contiguous", given.row_stride);
         if (given.slice_stride == Argument::contiguous) return {};
         if (given.slice_stride < 0) return error(tensor, "slice_stride is {}; must be at least 0", given.slice_stride);
-        // if there is one slice, nothing steps over it
+        // If there is one slice, nothing steps over it.
         const bool has_row_per_slice = operand.axes.slice || !spec_.has_slices();
         if (operand.axes.column && has_row_per_slice) return {};
         return error(tensor, "slice_stride is {}; the tensor has no row per slice, leave it contiguous",

@@ -95,7 +95,7 @@ struct TuningRecords::Impl {
     std::mutex mutex;  ///< find() locks it, because it reads lines
     std::vector<Entry> entries;
     std::unordered_multimap<std::string, size_t> by_problem;  ///< from the text of problem_of() to the index
-    /// from the same text with S, M and the device to the index
+    /// Maps the same text with S, M and the device to the index.
     std::unordered_map<std::string, size_t> by_identity;
     std::vector<Unread> unread;
     std::unordered_set<int64_t> read_cols;  ///< values of cols whose unread lines have been read

@@ -43,7 +43,7 @@ TEST_CASE("with partners each tensor with columns counts as two") {
     for (int i = 1; i < 8; ++i) text += ", a" + std::to_string(i) + "[M,N]", sum += " + a" + std::to_string(i);
     CHECK(error_of(text + ") -> y[M,N] { y = " + sum + " } pass=forward cols=8") ==
           "spec: formula: with partner() each tensor with columns counts as two; these are 18, at most 16 are allowed");
-    // the formula reads only a0
+    // The formula reads only a0.
     const auto spec = parse_spec(text + ") -> y[M,N] { y = partner(a0) } pass=forward cols=8");
     CHECK((spec.ok() && validate(kernel_spec(*spec)).ok()));
 }

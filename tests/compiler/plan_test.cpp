@@ -34,7 +34,7 @@ TEST_CASE("the workspace has padded partials and a row group's cached columns") 
     const plan::Plan plan = plan_of("layernorm cols=1000 x=bf16 gamma=f32");
     CHECK(plan.geometry.column_sums == 2);
     CHECK(plan.geometry.partial_cols == 1024);
-    // partials of groups and segments, and gamma, which is cached in f32
+    // The partials of groups and segments, and gamma, which is cached in f32.
     CHECK(plan.geometry.minimum_workspace(10) == 5 * 1024 * 4);
     CHECK(plan.geometry.preferred_workspace(10) == plan.geometry.row_groups * 5 * 1024 * 4);
     CHECK(plan_of("layernorm cols=1000 out=dx").geometry.minimum_workspace(10) == 0);

@@ -157,7 +157,7 @@ TEST_CASE("on a CPU every core gets at least two tasks, unless one thread is eno
         return std::ranges::min(all, {}, &Schedule::row_groups).row_groups;
     };
     CHECK(fewest("layernorm rows=4096 cols=1024 x=bf16") == 8);
-    // as with the heuristic's schedule, every group keeps 64 rows
+    // As with the heuristic's schedule, every group keeps 64 rows.
     CHECK(fewest("layernorm rows=256 cols=1024 x=bf16") == 4);
     CHECK(fewest("rmsnorm rows=64 cols=256") == 1);
 }

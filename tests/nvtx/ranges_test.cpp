@@ -99,7 +99,7 @@ TEST_CASE("tuning is a range around its candidates' ranges") {
     options.tune = TunePolicy::on_miss;
     Events events;
     for (options.tune_seconds = 0.05; events.size() <= 6 && options.tune_seconds < 60; options.tune_seconds *= 4) {
-        // on a busy machine, so short a time may not suffice to time anything
+        // On a busy machine, so short a time may not suffice to time anything.
         const Engine engine = engine_with(options);
         told();
         REQUIRE(engine.prepare(*parse_spec("layernorm rows=4 cols=72")).ok());

@@ -206,7 +206,7 @@ TEST_CASE("time stamps in the future do not count as a last use") {
     std::filesystem::last_write_time(temporary / unfinished("a"), tomorrow);
     const Artifact entry = made("rmsnorm cols=4");
     const auto kept = folder.keep(entry);
-    // removes one of three entries and a half-written file
+    // Removes one of three entries and a half-written file.
     CHECK(folder.clean(bytes + kept->bytes - 1, kept->name).files == 2);
     CHECK(look_up(folder, entry).artifact == entry);
     CHECK(folder.clean(1, kept->name).files == 2);

@@ -87,7 +87,7 @@ bool sleeps(pid_t thread) {
 TEST_CASE("a phase begins when the one before is over, whoever runs its tasks") {
     for (const int64_t tasks : {1, 2, 3, 7}) {
         for (const int seats : {1, 2, 3, 7}) {
-            // with more threads than shares, some threads have a share in common
+            // With more threads than shares, some threads have a share in common.
             for (const int shares : {1, 2, seats}) {
                 Sums sums(tasks, 300);
                 OwnedJob job(shares);

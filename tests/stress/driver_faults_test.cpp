@@ -106,7 +106,7 @@ TEST_CASE("a driver that fails at any call") {
         const TemporaryFolder folder;
         FakeCuda& fake = fake_driver();
         fake_nvrtc();
-        // opens the driver, which happens once in a process
+        // Opens the driver, which happens once in a process.
         REQUIRE(work(options_of(is_kept ? folder.path() : "")).ok());
         fake.reset();
         REQUIRE(work(options_of(is_kept ? folder.path() : "")).ok());

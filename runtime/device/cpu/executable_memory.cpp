@@ -37,7 +37,7 @@ Expected<ExecutableMemory> ExecutableMemory::make(std::span<const uint8_t> code)
     ExecutableMemory memory(pages, code.size());
     std::memcpy(pages, code.data(), code.size());
     auto* begin = static_cast<char*>(pages);
-    // some processors do not notice by themselves that code was written
+    // Some processors do not notice by themselves that code was written.
     __builtin___clear_cache(begin, begin + code.size());
     if (mprotect(pages, code.size(), PROT_READ | PROT_EXEC) != 0) return no_pages("mprotect", code.size());
     return memory;

@@ -86,7 +86,7 @@ void run(Value* stack, const Signature& at) {
         problem = error.what();
     }
     consume(stack, at);
-    // this throws, as torch does
+    // This throws, as torch does.
     shim().aoti_torch_check(problem.empty(), "normjit", __FILE__, __LINE__, problem.c_str());
     for (size_t i = 0; i < at.outputs; ++i) stack[i] = results[i];
     count_call();

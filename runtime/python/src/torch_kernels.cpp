@@ -42,7 +42,7 @@ constexpr Place rms_norm_tensors[] = {{0, Role::dy, "dy", false},
                                       {4, Role::weight, "weight", true},
                                       {5, Role::dresidual, "dresidual", true},
                                       {6, Role::dweight, "dweight", true}};
-/// only operators whose names end in _into have these, their last tensors
+/// Only operators whose names end in _into have these, their last tensors.
 constexpr size_t layer_norm_sums = 2, rms_norm_sums = 1;
 constexpr int normalized_shape = 2;
 

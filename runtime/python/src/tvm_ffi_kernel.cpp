@@ -47,7 +47,7 @@ std::string name_of(Device device) { return device.type == device_cuda ? "cuda:"
 
 normjit_engine* engine_of(Device device) {
     static std::mutex lock;
-    // never destroyed, because other threads may outlive main()
+    // Never destroyed, because other threads may outlive main().
     static auto& engines = *new std::map<std::string, normjit_engine*>();
     const std::lock_guard holding(lock);
     normjit_engine*& engine = engines[name_of(device)];

@@ -14,7 +14,7 @@ namespace {
 constexpr size_t most = 100;
 
 std::mutex mutex;
-// never destroyed, because threads may log until the process has ended
+// Never destroyed, because threads may log until the process has ended.
 std::deque<std::string>& waiting = *new std::deque<std::string>;
 
 }  // namespace
