@@ -53,6 +53,8 @@ def test_what_can_be_called():
         assert torch.equal(function(ones()), ones() * 2)
     with pytest.raises(normjit.InvalidArgument, match="sigmoid does not tell its parameters; give a Python function"):
         rowwise(torch.sigmoid)
+    with pytest.raises(normjit.InvalidArgument, match="RMSNorm is a module; give a function that takes its weights as arguments"):
+        rowwise(torch.nn.RMSNorm(8))
 
 
 class Scaling(torch.nn.Module):

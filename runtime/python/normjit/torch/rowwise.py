@@ -83,6 +83,9 @@ class _Rowwise:
         self._key = str(next(_numbers))  # a constant for torch.compile, which numbers and objects are not in each of
                                          # its versions
         _functions[self._key] = self
+        if isinstance(function, torch.nn.Module):
+            raise InvalidArgument(f"rowwise: {type(function).__name__} is a module; give a function that takes its weights as "
+                                  "arguments, or decorate a method of its class")
         try:
             parameters = inspect.signature(function).parameters.values()
         except ValueError:  # torch.sigmoid, for example
