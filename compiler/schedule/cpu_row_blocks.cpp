@@ -33,6 +33,11 @@ int64_t rows_in_l1(const Spec& spec, const Target& target) {
     return rows < least ? 0 : static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(rows)));
 }
 
+/// Returns how many rows an eighth of the threads' L2 caches holds.
+int64_t rows_in_l2(const Spec& spec, const Target& target, int64_t threads) {
+    return threads * target.cpu.l2_bytes / 8 / bytes_read(spec);
+}
+
 bool outgrows_caches(const Spec& spec, const Target& target) {
     return spec.rows && bytes_moved(spec, *spec.rows) / 1024 >= outgrown_kb(spec, target);
 }
@@ -93,11 +98,9 @@ int usual_row_block(const Spec& spec, const Target& target) {
     const Width width = width_of(spec, target);
     if (width == Width::widest) return converts(spec) ? 4 : 2;
     if (width == Width::wide && converts(spec)) return 2;
-    const int64_t in_l2 =
-        std::clamp<int64_t>(target.cpu.l2_bytes / 8 / bytes_read(spec), has_few_rows(spec) ? 2 : 1, most);
-    const int64_t computed_bytes = spec.cols * static_cast<int64_t>(size_of(spec.compute()));
-    const bool takes_fewer = target.cpu.tune == Tune::zen4 && computed_bytes > bytes_of_narrowest;
-    const int64_t narrow = std::clamp<int64_t>(bytes_of_narrow / computed_bytes, 1, takes_fewer ? 16 : 32);
+    const int64_t in_l2 = std::clamp<int64_t>(rows_in_l2(spec, target, 1), has_few_rows(spec) ? 2 : 1, most);
+    const bool takes_fewer = target.cpu.tune == Tune::zen4 && computed_bytes(spec) > bytes_of_narrowest;
+    const int64_t narrow = std::clamp<int64_t>(bytes_of_narrow / computed_bytes(spec), 1, takes_fewer ? 16 : 32);
     return static_cast<int>(std::min(std::max(in_l1 > 0 ? in_l1 : in_l2, narrow), rows));
 }
 
@@ -105,13 +108,13 @@ int rows_to_overlap(const Spec& spec, const Target& target, int64_t threads) {
     constexpr int64_t most = 4;
     if (threads == 1 && width_of(spec, target) == Width::widest) return most;
     const int64_t least = target.cpu.tune == Tune::zen4 ? 2 : 1;  // NOTES N-603
-    return static_cast<int>(std::clamp<int64_t>(threads * target.cpu.l2_bytes / 8 / bytes_read(spec), least, most));
+    return static_cast<int>(std::clamp<int64_t>(rows_in_l2(spec, target, threads), least, most));
 }
 
 int rows_to_split(const Spec& spec, const Target& target) {
     constexpr int64_t most = 16;
     const int64_t rows = std::min(spec.rows.value_or(most), most);
-    const int64_t in_l2 = target.cpu.cores * target.cpu.l2_bytes / 8 / bytes_read(spec);
+    const int64_t in_l2 = rows_in_l2(spec, target, target.cpu.cores);
     return std::max(usual_row_block(spec, target), static_cast<int>(std::min(in_l2, rows)));
 }
 

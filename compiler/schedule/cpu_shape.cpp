@@ -14,10 +14,12 @@ int64_t bytes_read(const Spec& spec) {
     return std::max<int64_t>(element_bytes * spec.cols, 1);
 }
 
+int64_t computed_bytes(const Spec& spec) { return spec.cols * static_cast<int64_t>(size_of(spec.compute())); }
+
 int64_t column_bytes(const Spec& spec) {
     const OperandList operands(spec);
     const size_t columns = operands.columns().size() + operands.reductions().size();
-    return static_cast<int64_t>(columns) * spec.cols * static_cast<int64_t>(size_of(spec.compute()));
+    return static_cast<int64_t>(columns) * computed_bytes(spec);
 }
 
 Width width_of(const Spec& spec, const Target& target) {

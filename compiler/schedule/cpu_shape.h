@@ -12,6 +12,9 @@ namespace normjit::schedule {
 /// Returns how many bytes one row takes in all input matrices together.
 int64_t bytes_read(const Spec& spec);
 
+/// Returns how many bytes a row of one matrix takes in the compute type.
+int64_t computed_bytes(const Spec& spec);
+
 /// Returns how many bytes the column inputs and the partials take for all columns.
 int64_t column_bytes(const Spec& spec);
 

@@ -74,7 +74,7 @@ int choose_overlap(const Spec& spec, const Target& target, CpuSchedule cpu, Lega
 }
 
 /// Returns the vectors of 64 bytes that a row fills when it is computed.
-int64_t full_vectors(const Spec& spec) { return spec.cols * static_cast<int64_t>(size_of(spec.compute())) / 64; }
+int64_t full_vectors(const Spec& spec) { return computed_bytes(spec) / 64; }
 
 /// Returns as many independent sums as the latency of an FMA requires. Short rows get fewer, because each sum that is
 /// folded costs an addition (NOTES N-606).
@@ -180,16 +180,16 @@ int64_t threads_per_group(const Spec& spec, const Target& target, const CpuSched
 /// judged by the bytes that a thread moves. With whole rows, some threads may have one more than others, and column sums
 /// cost partials, which are written and read again. With shared rows, threads wait after each block (NOTES N-614).
 bool gains_by_split(const Spec& spec, const Target& target, int64_t rows) {
-    constexpr double moved_while_waiting = 16 << 10,
-                     loss = 1.08;  // for two threads; what else is slower in a split row
+    constexpr double moved_while_waiting = 16 << 10;  // bytes, by one of two threads
+    constexpr double other_costs = 1.08;              // of split rows
     const auto cores = static_cast<double>(target.cpu.cores);
     const auto row = static_cast<double>(bytes_moved(spec, 2) - bytes_moved(spec, 1));
     const auto sums = static_cast<int64_t>(OperandList(spec).reductions().size());
-    const auto partials = static_cast<double>(sums * spec.cols * static_cast<int64_t>(size_of(spec.compute())));
+    const auto partials = static_cast<double>(sums * computed_bytes(spec));
     const auto blocks = static_cast<double>(divide_up(rows, rows_to_split(spec, target)));
     const double whole = static_cast<double>(divide_up(rows, target.cpu.cores)) * row + 2 * partials;
     const double split = static_cast<double>(rows) * row / cores + blocks * std::log2(cores) * moved_while_waiting;
-    return split * loss < whole;
+    return split * other_costs < whole;
 }
 
 /// Returns the number of rows up to which columns are split. The widest rows are always split, because all L2 caches
