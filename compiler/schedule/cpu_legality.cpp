@@ -16,6 +16,11 @@ bool Legality::allows(const CpuSchedule& cpu) {
     return legal_ && legal_->backend->legal(legal_->plan).ok();
 }
 
+int64_t Legality::sweeps() {
+    if (!legal_) legal_ = make({.cache_columns = cache_columns_, .cache_elements = cache_elements_});
+    return legal_ ? static_cast<int64_t>(legal_->plan.sweeps.size()) : 1;
+}
+
 bool Legality::caches_slow_elements(CpuSchedule cpu) {
     cpu.cache_elements = cpu.row_block = 1;
     return allows(cpu) && legal_->plan.cpu().caches_slow_elements;

@@ -15,6 +15,8 @@ class Legality {
     Legality(const Spec& spec, const Target& target) : spec_(spec), target_(target) {}
 
     bool allows(const CpuSchedule& cpu);
+    /// Returns how many passes over a row there are, or 1 if there is no plan.
+    int64_t sweeps();
     /// True if a schedule with cache_elements=1 would keep results of divisions, roots and functions of at least one
     /// row.
     bool caches_slow_elements(CpuSchedule cpu);

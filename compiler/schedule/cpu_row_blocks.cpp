@@ -112,10 +112,11 @@ int rows_to_overlap(const Spec& spec, const Target& target, int64_t threads) {
 }
 
 int rows_to_split(const Spec& spec, const Target& target) {
-    constexpr int64_t most = 16;
-    const int64_t rows = std::min(spec.rows.value_or(most), most);
-    const int64_t in_l2 = rows_in_l2(spec, target, target.cpu.cores);
-    return std::max(usual_row_block(spec, target), static_cast<int>(std::min(in_l2, rows)));
+    constexpr int64_t most = 32;
+    const int64_t rows = std::max<int64_t>(spec.rows.value_or(most), 1);
+    const int64_t fit = std::clamp<int64_t>(rows_in_l2(spec, target, target.cpu.cores), 1, most);
+    const int64_t even = divide_up(rows, divide_up(rows, fit));  // so that the last block is not much smaller
+    return std::max(usual_row_block(spec, target), static_cast<int>(even));
 }
 
 int fit_staged_rows(const Spec& spec, const Target& target, int usual) {

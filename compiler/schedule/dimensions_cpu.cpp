@@ -19,15 +19,16 @@ Values powers_of_two(int64_t most) {
     return values;
 }
 
-/// Returns one group and multiples of the number of cores, up to one group per 16 rows, or one per core if that is
-/// more.
+/// Returns the heuristic's number of groups, one group and multiples of the number of cores. Groups have at least 16 rows
+/// if there is more than one a core, or 2 if there are no column sums, of which each group has partials.
 Values row_groups(const SearchedProblem& p, const Schedule&) {
-    const int64_t most = std::max<int64_t>(p.rows / 16, std::min<int64_t>(p.rows, p.target.cpu.cores));
+    const int64_t least_rows = p.operands.reductions().empty() ? 2 : 16;
+    const int64_t most = std::max<int64_t>(p.rows / least_rows, std::min<int64_t>(p.rows, p.target.cpu.cores));
     const int64_t least = least_tasks(p, p.heuristic.row_groups);
-    Values values;
-    for (const int64_t each : {0, 1, 2, 4, 8}) {
+    Values values = {p.heuristic.row_groups};
+    for (const int64_t each : {0, 1, 2, 4, 8, 16}) {
         const int64_t groups = std::clamp<int64_t>(each * p.target.cpu.cores, 1, most);
-        if (groups >= least && (values.empty() || groups > values.back())) values.push_back(groups);
+        if (groups >= least && std::ranges::find(values, groups) == values.end()) values.push_back(groups);
     }
     return values;
 }
@@ -98,7 +99,7 @@ Values column_ranges(const SearchedProblem& p, const Schedule& schedule) {
         const int64_t ranges = std::min(each * p.target.cpu.cores / thread_groups,
                                         std::min<int64_t>(p.spec.cols / least_range_columns, 1024));
         if (ranges * thread_groups < least_tasks(p, values.front() * cpu_of(p.heuristic).thread_groups)) continue;
-        if (std::find(values.begin(), values.end(), ranges) == values.end()) values.push_back(ranges);
+        if (std::ranges::find(values, ranges) == values.end()) values.push_back(ranges);
     }
     return values;
 }

@@ -86,26 +86,38 @@ int most_unroll(const Spec& spec) {
 /// Returns the widest strip to try. Wider ones save the loop over the strips of a short row (NOTES N-606).
 int most_strip(const Spec& spec, const Target& target) { return is_x64(target) && full_vectors(spec) <= 32 ? 8 : 4; }
 
-/// Chooses the prefetch: none for data in L2, except for rows that a Zen 4 converts; the current row if wide rows leave
-/// no room for the next, or if there is no next block; otherwise the next block (NOTES N-607).
-int choose_prefetch(const Spec& spec, const Target& target, const CpuSchedule& cpu) {
+bool is_for_one_thread(const Spec& spec, const Target& target) {
+    return spec.rows && *spec.rows < Geometry::rows_to_share(spec.cols, target.cpu.cores);
+}
+
+/// Returns the prefetch of a forward pass on CPUs other than a Zen 4: the current row if all L2 caches together hold the
+/// problem, otherwise the next block, into L1 if rows are not short (NOTES N-607).
+int forward_prefetch(const Spec& spec, const Target& target) {
+    constexpr int64_t least = 2048;  // bytes
+    const bool fits = spec.rows && bytes_moved(spec, *spec.rows) <= target.cpu.cores * target.cpu.l2_bytes;
+    return fits ? 3 : bytes_read(spec) < least ? 1 : 2;
+}
+
+/// Chooses the prefetch: none for data in L2, except for rows that a Zen 4 converts, nor for rows that threads share in
+/// one block; the current row if wide rows leave no room for the next, or if there is no next block; otherwise the next
+/// block (NOTES N-607).
+int choose_prefetch(const Spec& spec, const Target& target, const CpuSchedule& cpu, bool shares_rows) {
     if (cpu.overlap == 1) return 3;  // overlapped sweeps read the next block in any case
-    const bool may_be_in_l2 = spec.rows && bytes_moved(spec, *spec.rows) <= target.cpu.l2_bytes;
-    const bool gains_in_l2 = target.cpu.tune == Tune::zen4 && converts(spec) && spec.rows > int64_t{cpu.row_block};
-    if (may_be_in_l2 && !gains_in_l2) return 0;
     const bool one_block = spec.rows && *spec.rows <= cpu.row_block;
+    if (shares_rows && one_block) return 0;
+    const bool is_zen4 = target.cpu.tune == Tune::zen4, is_usual = width_of(spec, target) == Width::usual;
+    if (spec.pass == Pass::forward && !is_zen4 && is_usual && !shares_rows && !is_for_one_thread(spec, target))
+        return forward_prefetch(spec, target);
+    const bool may_be_in_l2 = spec.rows && bytes_moved(spec, *spec.rows) <= target.cpu.l2_bytes;
+    if (may_be_in_l2 && !(is_zen4 && converts(spec) && !one_block)) return 0;
     const bool few_wide = has_few_rows(spec) && bytes_read(spec) > target.cpu.l2_bytes / 16;
-    const bool fits = target.cpu.tune == Tune::zen4 || (width_of(spec, target) == Width::usual && !few_wide);
+    const bool fits = shares_rows || is_zen4 || (is_usual && !few_wide);
     return one_block || !fits ? 3 : 1;
 }
 
 /// Returns the most columns of a range. Each range has its own row sums in four vectors, each element of which adds up
 /// at most 16384 columns. Longer f32 sums would stop growing (NOTES N-609).
 int64_t widest_range(const Target& target) { return int64_t{16384} * target.vector_bytes(); }
-
-bool is_for_one_thread(const Spec& spec, const Target& target) {
-    return spec.rows && *spec.rows < Geometry::rows_to_share(spec.cols, target.cpu.cores);
-}
 
 /// Returns the number of row groups if there are too few rows for several groups per core: one for each wide row, or
 /// one for four rows otherwise (NOTES N-610).
@@ -114,18 +126,27 @@ int64_t groups_of_few_rows(const Spec& spec) {
     return spec.cols >= narrowest_alone ? *spec.rows : *spec.rows / 4;
 }
 
+/// Returns how many rows a group needs to be worth its cost: the partials of column sums or, without them, handing it out.
+int64_t least_rows_of_group(const Spec& spec, const Target& target) {
+    if (!OperandList(spec).reductions().empty()) return std::clamp<int64_t>(256 / target.cpu.cores, 16, 64);
+    constexpr int64_t least_rows = 2, least_bytes = 24 << 10;
+    const int64_t row = bytes_moved(spec, 2) - bytes_moved(spec, 1);
+    return std::max(least_rows, divide_up(least_bytes, row));
+}
+
 /// Returns enough groups for every core to take several, and all cores the same number. If that leaves groups too few
-/// rows to be worth their partials, returns one group per core. With many cores, the last core starts late, and smaller
+/// rows to be worth their cost, returns one group per core. With many cores, the last core starts late, and smaller
 /// groups let the others do its work in the meantime. If the number of rows is not known, launches may be small (NOTES
 /// N-610).
 int64_t choose_row_groups(const Spec& spec, const Target& target) {
     if (target.cpu.cores == 1 || is_for_one_thread(spec, target)) return 1;
     constexpr int64_t usual = 4;  // groups per core
-    const int64_t cores = target.cpu.cores, least_rows = std::clamp<int64_t>(256 / cores, 16, 64);
+    const int64_t cores = target.cpu.cores;
     if (!spec.rows) return usual * cores;
-    const int64_t of_core = std::clamp<int64_t>(cores / 2, usual, 8);
+    const int64_t most = OperandList(spec).reductions().empty() ? 16 : 8;
+    const int64_t of_core = std::clamp<int64_t>(cores / 2, usual, most);
     const int64_t one_a_core = std::clamp<int64_t>(groups_of_few_rows(spec), 1, cores);
-    return std::max(one_a_core, std::min(*spec.rows / least_rows / cores, of_core) * cores);
+    return std::max(one_a_core, std::min(*spec.rows / least_rows_of_group(spec, target) / cores, of_core) * cores);
 }
 
 /// Decides whether to cache the [N] values. Caching saves conversions, unless the values are used as they are in
@@ -178,23 +199,23 @@ int64_t threads_per_group(const Spec& spec, const Target& target, const CpuSched
 
 /// True if a launch of `rows` rows is faster when threads share the columns of each row than when each takes whole rows,
 /// judged by the bytes that a thread moves. With whole rows, some threads may have one more than others, and column sums
-/// cost partials, which are written and read again. With shared rows, threads wait after each block (NOTES N-614).
-bool gains_by_split(const Spec& spec, const Target& target, int64_t rows) {
+/// cost partials, which are written and read again. With shared rows, bytes cost more, and threads wait between a block's
+/// sweeps; half of the first wait is that for threads that start late, with whole rows as well (NOTES N-614).
+bool gains_by_split(const Spec& spec, const Target& target, int64_t sweeps, int64_t rows) {
     constexpr double moved_while_waiting = 16 << 10;  // bytes, by one of two threads
-    constexpr double other_costs = 1.08;              // of split rows
-    const auto cores = static_cast<double>(target.cpu.cores);
+    const auto cores = static_cast<double>(target.cpu.cores), steps = std::log2(cores);
     const auto row = static_cast<double>(bytes_moved(spec, 2) - bytes_moved(spec, 1));
     const auto sums = static_cast<int64_t>(OperandList(spec).reductions().size());
     const auto partials = static_cast<double>(sums * computed_bytes(spec));
-    const auto blocks = static_cast<double>(divide_up(rows, rows_to_split(spec, target)));
+    const auto waits = static_cast<double>((sweeps - 1) * divide_up(rows, rows_to_split(spec, target)));
     const double whole = static_cast<double>(divide_up(rows, target.cpu.cores)) * row + 2 * partials;
-    const double split = static_cast<double>(rows) * row / cores + blocks * std::log2(cores) * moved_while_waiting;
-    return split * other_costs < whole;
+    const double moved = static_cast<double>(rows) * row / cores * (0.94 + 0.14 * steps);
+    return moved + std::max(waits - 0.5, 0.0) * steps * moved_while_waiting < whole;
 }
 
 /// Returns the number of rows up to which columns are split. The widest rows are always split, because all L2 caches
 /// together hold more of a row than one does. On a single thread, splitting saves the partials (NOTES N-614).
-int64_t choose_split_rows(const Spec& spec, const Target& target, int64_t group_threads) {
+int64_t choose_split_rows(const Spec& spec, const Target& target, int64_t sweeps, int64_t group_threads) {
     if (spec.invariant || spec.group_columns() > 0) return 0;
     if (spec.cols > widest_range(target)) return INT64_MAX;
     constexpr int64_t narrowest_alone = 2048;  // columns for one thread
@@ -206,10 +227,10 @@ int64_t choose_split_rows(const Spec& spec, const Target& target, int64_t group_
     if (target.cpu.cores == 1 || spec.cols < narrowest_shared) return 0;
     if (group_threads > 0) return *spec.rows;
     if (width_of(spec, target) == Width::widest) return INT64_MAX;
-    if (spec.rows) return gains_by_split(spec, target, *spec.rows) ? *spec.rows : 0;
+    if (spec.rows) return gains_by_split(spec, target, sweeps, *spec.rows) ? *spec.rows : 0;
     constexpr int64_t most = 64;
     int64_t rows = 0;
-    while (rows < most && gains_by_split(spec, target, rows + 1)) ++rows;
+    while (rows < most && gains_by_split(spec, target, sweeps, rows + 1)) ++rows;
     return rows;
 }
 
@@ -252,6 +273,13 @@ void explain(const Spec& spec, const Target& target, const CpuSchedule& cpu, int
         reasons.note([] { return std::string("row_groups: less than sharing out costs"); });
 }
 
+/// True if threads share few rows, of which all L2 caches hold many. They wait for each other after every block, so large
+/// blocks gain more than overlapped sweeps, which take small ones (NOTES N-614).
+bool shares_few_rows(const Spec& spec, const Target& target, const CpuSchedule& cpu, int64_t group_threads) {
+    const bool is_split = spec.rows && *spec.rows <= cpu.split_rows;
+    return is_split && group_threads == 0 && width_of(spec, target) != Width::widest;
+}
+
 int choose_thread_groups(const Spec& spec, const Target& target, const CpuSchedule& cpu, int64_t group_threads) {
     if (group_threads == 0) return 1;
     return static_cast<int>(std::min(target.cpu.cores / group_threads, *spec.rows / cpu.row_block));
@@ -278,7 +306,9 @@ Schedule heuristic_cpu(const Spec& given, const Target& target, Reasons reasons)
     cpu.cache_columns = choose_cache_columns(spec, target);
     cpu.overlap = choose_overlap(spec, target, cpu, legality);
     const int64_t group_threads = threads_per_group(spec, target, cpu);
-    cpu.split_rows = choose_split_rows(spec, target, group_threads);
+    cpu.split_rows = choose_split_rows(spec, target, legality.sweeps(), group_threads);
+    const bool shares_rows = shares_few_rows(spec, target, cpu, group_threads);
+    if (shares_rows) cpu.overlap = 0;
     cpu.unroll = 1;
     cpu.strip = most_strip(spec, target);
     cpu.strip = widest_legal(legality, cpu, &CpuSchedule::strip);
@@ -287,7 +317,7 @@ Schedule heuristic_cpu(const Spec& given, const Target& target, Reasons reasons)
     const int cached = rows_with_cached_elements(spec, target, cpu, usual_row_block(spec, target), legality);
     cpu.cache_elements = cached > 0 ? 1 : 0;
     cpu.row_block = choose_row_block(spec, target, cpu, group_threads, cached);
-    cpu.prefetch = choose_prefetch(spec, target, cpu);
+    cpu.prefetch = choose_prefetch(spec, target, cpu, shares_rows);
     cpu.thread_groups = choose_thread_groups(spec, target, cpu, group_threads);
     cpu.column_ranges = choose_column_ranges(spec, target, cpu, group_threads);
     explain(spec, target, cpu, group_threads, reasons);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 namespace normjit::schedule {
 
@@ -97,6 +98,40 @@ TEST_CASE("the heuristic reports what decided") {
     REQUIRE(teams.size() == 3);
     CHECK(teams[0].starts_with("row_block, prefetch, cache_columns: a row or two fit a core's L2: 512 KiB to read"));
     CHECK(teams[2] == "thread_groups, row_block: the L2 of 2 threads hold a row");
+}
+
+TEST_CASE("threads share few rows, and take many rows whole") {
+    const auto chosen = [](const std::string& spec, const std::string& target) {
+        return std::get<CpuSchedule>(heuristic(*parse_spec(spec), *parse_target(target)).device);
+    };
+    const std::string xeon = "x86-64-avx512 bf16=1 cores=16 l2=2097152";
+    for (const std::string& target : {std::string("x86-64-avx512 cores=2 tune=zen4"), xeon}) {
+        for (const std::string problem :
+             {"layernorm cols=24000 x=f32", "layernorm cols=40000 x=f16", "layernorm cols=40000 x=bf16",
+              "rmsnorm cols=24000 x=bf16 gamma=f32", "layernorm pass=forward cols=40000 x=bf16"}) {
+            CAPTURE(problem);
+            CAPTURE(target);
+            const CpuSchedule few = chosen(problem + " rows=3", target);
+            CHECK(few.split_rows >= 1);
+            CHECK(few.column_ranges > 1);
+            CHECK(chosen(problem + " rows=512", target).split_rows == 0);
+        }
+    }
+    const CpuSchedule one_block = chosen("layernorm rows=20 cols=12000 x=bf16", xeon);
+    CHECK(one_block.row_block == 20);
+    const CpuSchedule two_blocks = chosen("layernorm rows=40 cols=12000 x=bf16", xeon);
+    CHECK(two_blocks.row_block == 20);
+    CHECK(two_blocks.overlap == 0);
+    CHECK(two_blocks.prefetch == 1);
+}
+
+TEST_CASE("forward passes have more row groups, which cost them no partials") {
+    const auto target = parse_target("x86-64-avx512 cores=16 l2=2097152");
+    const auto groups = [&](const std::string& spec) { return heuristic(*parse_spec(spec), *target).row_groups; };
+    CHECK(groups("rmsnorm rows=600 cols=2816 x=bf16") == 32);
+    CHECK(groups("rmsnorm pass=forward rows=600 cols=2816 x=bf16") == 128);
+    CHECK(groups("rmsnorm pass=forward rows=1 cols=2816 x=bf16") == 1);
+    CHECK(groups("rmsnorm pass=forward rows=0 cols=2816 x=bf16") == 1);
 }
 
 TEST_CASE("a Zen 4 takes few rows per block with 4K aliasing between rows") {
