@@ -5,7 +5,7 @@
 //     k          = (x * log2_e + rounding) - rounding   the integer nearest to z / ln 2
 //     rest       = k * ln2_high - x + k * ln2_low       exp(-z) = exp(rest) * 2^-k
 //     power      = ldexp(1, k)
-//     sigmoid(z) = power / (power + 1 + (exp(rest) - 1))
+//     sigmoid(z) = power / (power + 1 + (exp(rest) - 1))      with what rounding takes from power + 1
 //
 // Sums are written so that a back end without FMAs stays accurate: ln2_high has few bits, and k * ln2_high is exact.
 // Limits keep 2^k in range where the result no longer changes; min and max let NaN through.
@@ -213,13 +213,14 @@ class Expansion {
         return power_of((a - k) * std::numbers::ln2, k);
     }
 
-    /// Adds 1 to the power of two first, because that sum is exact.
+    /// Adds 1 to the power of two first, because that sum is exact but for the powers whose last digits it loses.
     E sigmoid(E a) {
         const E x = apply(Op::min, at_least(a, numbers_.exp_least), number(numbers_.sigmoid_most));
         const E k = halvings(x);
         const E rest = (k * numbers_.ln2_high - x) + k * numbers_.ln2_low;
         const E power = apply(Op::ldexp, number(1), k);
-        return power / (power + 1 + expm1(rest));
+        const E sum = power + 1, lost = power - (sum - 1);
+        return power / (sum + (expm1(rest) + lost));
     }
 
     /// With m = exp(2 * |a|) - 1, which loses no digits near 0, the tangent is m / (m + 2). `lost` is what rounding

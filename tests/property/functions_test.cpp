@@ -71,15 +71,15 @@ const Function functions[] = {
     {"round_e8m0(x)", round_e8m0, 0},
     {"exp(x)", [](Real x) { return std::exp(x); }, 1.1},
     {"exp2(x)", [](Real x) { return std::exp2(x); }, 1.1},
-    {"sigmoid(x)", sigmoid, 2.5},
-    {"silu(x)", [](Real x) { return std::isinf(x) && x < 0 ? -0.0L : x * sigmoid(x); }, 3},
+    {"sigmoid(x)", sigmoid, 1.8},
+    {"silu(x)", [](Real x) { return std::isinf(x) && x < 0 ? -0.0L : x * sigmoid(x); }, 2.5},
     {"tanh(x)", [](Real x) { return std::tanh(x); }, 2},
     {"log(x)", [](Real x) { return std::log(x); }, 1.5},
     {"log1p(x)", [](Real x) { return std::log1p(x); }, 1.5},
     {"softplus(x)", [](Real x) { return (x <= 0 ? 0 : x) + std::log1p(std::exp(-std::fabs(x))); }, 2},
     {"erf(x)", [](Real x) { return std::erf(x); }, 2},
     {"gelu(x)", [](Real x) { return std::isinf(x) && x < 0 ? -0.0L : x / 2 * std::erfc(-x * std::sqrt(0.5L)); }, 7},
-    {"gelu_tanh(x)", [](Real x) { return std::isinf(x) && x < 0 ? -0.0L : x * sigmoid(gelu_argument(x)); }, 3,
+    {"gelu_tanh(x)", [](Real x) { return std::isinf(x) && x < 0 ? -0.0L : x * sigmoid(gelu_argument(x)); }, 2.5,
      gelu_condition},
 };
 
