@@ -19,6 +19,8 @@ std::string_view name(DType type) {
             return "e5m2";
         case DType::e8m0:
             return "e8m0";
+        case DType::i8:
+            return "i8";
     }
     return "invalid";
 }

@@ -90,4 +90,12 @@ inline uint8_t to_small(float number, const SmallFormat& format) {
 /// Returns the code of a number that e8m0 can represent: its exponent bits. The code of a NaN is 0xff.
 inline uint8_t to_e8m0(float number) { return static_cast<uint8_t>(std::bit_cast<uint32_t>(number) >> 23); }
 
+/// Rounds to nearest even, not beyond the limits; NaN becomes 0. The sum's lowest bit is worth 1, and its last byte is the
+/// whole number, in two's complement.
+inline uint8_t to_i8(float number) {
+    if (number != number) return 0;
+    const float within = number < -128 ? -128 : number > 127 ? 127 : number;
+    return static_cast<uint8_t>(std::bit_cast<uint32_t>(within + 0x1.8p23f));
+}
+
 }  // namespace normjit

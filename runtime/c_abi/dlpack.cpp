@@ -27,6 +27,7 @@ std::optional<DType> dtype_of(dlpack::DataType type) {
     if (type.code == dlpack::type_float8_e4m3fn && type.bits == 8) return DType::e4m3;
     if (type.code == dlpack::type_float8_e5m2 && type.bits == 8) return DType::e5m2;
     if (type.code == dlpack::type_float8_e8m0fnu && type.bits == 8) return DType::e8m0;
+    if (type.code == dlpack::type_int && type.bits == 8) return DType::i8;
     if (type.code != dlpack::type_float) return std::nullopt;
     for (DType each : {DType::f16, DType::f32, DType::f64}) {
         if (normjit::size_of(each) * 8 == type.bits) return each;

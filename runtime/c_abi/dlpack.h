@@ -10,6 +10,7 @@ namespace normjit::dlpack {
 
 enum DeviceType : int32_t { device_cpu = 1, device_cuda = 2, device_cuda_host = 3, device_cuda_managed = 13 };
 enum TypeCode : uint8_t {
+    type_int = 0,
     type_float = 2,
     type_bfloat = 4,
     type_float8_e4m3fn = 10,

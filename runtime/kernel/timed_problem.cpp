@@ -42,6 +42,8 @@ void make_numbers(DType type, void* memory, int64_t count) {
             });
         case DType::e8m0:
             return fill<uint8_t>(memory, count, [](int64_t i) { return to_e8m0(numbers[i]); });
+        case DType::i8:
+            return fill<uint8_t>(memory, count, [](int64_t i) { return to_i8(numbers[i] * 40); });
         case DType::bf16:
             return fill<uint16_t>(memory, count, [](int64_t i) {
                 uint32_t bits = 0;

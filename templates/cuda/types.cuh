@@ -26,6 +26,9 @@ struct e5m2 {
 struct e8m0 {
     unsigned char bits;
 };
+struct i8 {
+    signed char number;
+};
 
 template <int value_>
 struct Index {
@@ -127,9 +130,10 @@ NORMJIT_DEVICE float f32_of_f16(uint32 bits) {
     return value;
 }
 
-// f16 can represent all values of the 8-bit types; values of e4m3 are divided by 2^8. 0x7f is the code of e4m3's NaN.
+// f16 can represent all values of e4m3 and e5m2; values of e4m3 are divided by 2^8. 0x7f is the code of e4m3's NaN.
 template <class T>
 NORMJIT_DEVICE float f32_of_8bit(uint32 code) {
+    if constexpr (same<T, i8>) return float(int((signed char)code));
     if constexpr (same<T, e5m2>) return f32_of_f16(code << 8);
     const uint32 magnitude = code & 0x7f;
     const float value = 256.f * f32_of_f16(magnitude << 7 | (code & 0x80) << 8);
@@ -174,11 +178,19 @@ NORMJIT_DEVICE uint32 code_of(float value) {
     return (exact < (127 + 1 - bias) << 23 ? denormal : normal) | sign;
 }
 
+// Rounds to nearest even, not beyond -128 and 127; NaN becomes 0.
+NORMJIT_DEVICE uint32 byte_of(float value) {
+    int number;
+    asm("cvt.rni.sat.s8.f32 %0, %1;" : "=r"(number) : "f"(value));
+    return uint32(number) & 0xff;
+}
+
 // Returns the codes of two numbers. The low byte comes first in memory.
 template <class T>
 NORMJIT_DEVICE uint32 code_pair(float low, float high) {
     if constexpr (same<T, e8m0>)  // the numbers are already values of the type
         return (__float_as_uint(low) >> 23 & 0xff) | (__float_as_uint(high) >> 23 & 0xff) << 8;
+    if constexpr (same<T, i8>) return byte_of(low) | byte_of(high) << 8;
 #if __CUDA_ARCH__ >= 890
     unsigned short codes;
     if constexpr (same<T, e4m3>) asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(codes) : "f"(high), "f"(low));

@@ -113,7 +113,7 @@ class BadFile(Case):
         self.refused_with('tensor "gamma": shape [4] must be [2], the columns of x', {"gamma": ("F32", [4], four)})
         self.refused_with('tensor "rstd": shape [4] must have 2 elements, the rows of x', {"rstd": ("F32", [4], four)})
         self.refused_with('tensor "mean": has stats=bf16, not f32', {"mean": ("BF16", [2], four[:4])})
-        self.refused_with('tensor "x": dtype I32 is not one of F64, F32, F16, BF16, F8_E4M3, F8_E5M2, F8_E8M0', {"x": ("I32", [1, 2, 2], four)})
+        self.refused_with('tensor "x": dtype I32 is not one of F64, F32, F16, BF16, F8_E4M3, F8_E5M2, F8_E8M0, I8', {"x": ("I32", [1, 2, 2], four)})
         self.refused_with('tensor "x": shape [2, 0] has no columns', {"x": ("F32", [2, 0], b"")})
 
     def test_tensors_that_are_missing(self):

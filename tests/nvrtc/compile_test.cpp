@@ -112,6 +112,8 @@ constexpr const char* specs_of_formulas[] = {
     "rmsnorm_e4m3 pass=forward rows=8192 cols=4096 x=bf16 gamma=bf16 y=e4m3",
     "rmsnorm_e4m3 pass=forward cols=7168 x=bf16 gamma=bf16 y=e4m3",
     "rmsnorm_e4m3 pass=forward cols=999 x=e4m3 y=e5m2",
+    "rmsnorm_i8 pass=forward cols=4096 x=bf16 residual=bf16 gamma=f32 y=i8 out=y,scale,h,rstd",
+    "rmsnorm_i8 pass=forward cols=999 x=i8 y=i8",
     "blocks_e4m3 pass=forward slices=56 cols=128 x=bf16 gamma=bf16 y=e4m3",
     "rmsnorm_blocks pass=forward cols=4096 x=bf16 residual=bf16 gamma=f32 y=e4m3 out=y,scale,h,rstd",
     "rmsnorm_blocks pass=forward rows=8192 cols=7168 x=bf16 gamma=bf16 y=e4m3",

@@ -18,7 +18,7 @@ using namespace normjit::test;
 
 namespace {
 
-constexpr DType types[] = {DType::e4m3, DType::e5m2};
+constexpr DType types[] = {DType::e4m3, DType::e5m2, DType::i8};
 
 /// Returns y, the rows of x copied from one type to another, or why there is none.
 std::vector<double> copied(const Target& target, DType from, DType to, const std::vector<double>& x, int64_t cols) {

@@ -40,7 +40,7 @@ TEST_CASE("c: specs are structs and texts") {
     }
     normjit_spec edited = spec;
     edited.dtypes[NORMJIT_X] = 9;
-    CHECK(text_of(edited) == "spec: dtypes: 9; must be 0 to 6");
+    CHECK(text_of(edited) == "spec: dtypes: 9; must be 0 to 7");
     edited = spec;
     edited.accumulate = 1u << 31;
     CHECK(text_of(edited) == "spec: accumulate: 0x80000000; there are no such tensors");
@@ -267,7 +267,7 @@ TEST_CASE("c: prepare, launch, and the caller's threads, memory and log") {
     CHECK(std::string(normjit_last_error()) == "launch: x: dtype is f64; the kernel was compiled for f32");
     ones.arguments.tensors[NORMJIT_X].dtype = 77;
     CHECK(normjit_launch(kernel.get(), &ones.arguments) == NORMJIT_INVALID_ARGUMENT);
-    CHECK(std::string(normjit_last_error()) == "launch: x: dtype: 77; must be 0 to 6");
+    CHECK(std::string(normjit_last_error()) == "launch: x: dtype: 77; must be 0 to 7");
     ones.arguments.tensors[NORMJIT_X].reserved = -1;
     CHECK(normjit_launch(kernel.get(), &ones.arguments) == NORMJIT_INVALID_ARGUMENT);
     CHECK(std::string(normjit_last_error()) == "launch: x: reserved: -1; must be 0");

@@ -194,11 +194,11 @@ Expected<Spec> random_formula_spec(Random& random, const SpecLimits& limits) {
     const bool has_8_bits = !wide && random.chance(20);
     text += fmt::format(" x={}", wide ? "f64"
                                  : has_8_bits && random.chance(40)
-                                     ? name(random.pick({DType::e4m3, DType::e5m2}))
+                                     ? name(random.pick({DType::e4m3, DType::e5m2, DType::i8}))
                                      : name(random.pick({DType::f32, DType::bf16, DType::f16})));
     if (has_8_bits && random.chance(70))
         text += fmt::format(" {}={}", text.find("pass=forward") != std::string::npos ? "y" : random.pick({"dx", "dy"}),
-                            name(random.pick({DType::e4m3, DType::e5m2})));
+                            name(random.pick({DType::e4m3, DType::e5m2, DType::i8})));
     const char* of_group = whole.find(", g[") != std::string::npos ? "g" : "scale";
     if (group > 1 && !wide && random.chance(40))
         text += fmt::format(" {}={}", of_group, name(random.pick({DType::e8m0, DType::bf16})));

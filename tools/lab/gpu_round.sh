@@ -174,6 +174,7 @@ rmsnorm_blocks.norm pass=forward cols=128 x=bf16 y=e4m3 residual=bf16 out=y,scal
 rmsnorm_blocks.norm pass=forward cols=40064 x=f16 y=e4m3 | 30 |
 rmsnorm_blocks.norm pass=forward cols=262144 x=bf16 gamma=f32 y=e4m3 | 7 |
 rmsnorm_mx.norm pass=forward cols=7168 x=bf16 gamma=bf16 y=e4m3 scale=e8m0 | 200 |
+rmsnorm_i8.norm pass=forward cols=4096 x=bf16 gamma=bf16 y=i8 | 300 |
 rmsnorm_mx.norm pass=forward cols=96 x=f32 y=e5m2 scale=e8m0 | 700 |
 softmax.norm cols=4096 x=bf16 | 200 |
 softmax.norm pass=forward cols=33 x=f32 | 700 |

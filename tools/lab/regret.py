@@ -118,7 +118,7 @@ def random_forward(source, most_bytes):
 def random_formula(source, most_bytes):
     """Returns the forward or backward pass of a norm of templates/norms, with a width that models have, in 16 bits."""
     name = source.choice(["gated_rmsnorm", "rmsnorm_of_gated", "softmax", "l2norm", "dynamic_tanh", "qk_norm_rope",
-                          "qk_norm_rope_interleaved", "groupnorm", "rmsnorm_blocks", "rmsnorm_mx", "rmsnorm_e4m3"])
+                          "qk_norm_rope_interleaved", "groupnorm", "rmsnorm_blocks", "rmsnorm_mx", "rmsnorm_e4m3", "rmsnorm_i8"])
     dtype = source.choice(["bf16", "bf16", "f16"])
     slices, has_backward, weight, rest = 1, True, f" gamma={dtype}", ""
     if name.startswith("qk_norm"):
@@ -131,7 +131,7 @@ def random_formula(source, most_bytes):
     else:
         cols = 128 * round(log_uniform(source, 1, 160))
     if name.startswith("rmsnorm_") and name != "rmsnorm_of_gated":
-        has_backward, rest = False, " y=e4m3" + (" scale=e8m0" if name == "rmsnorm_mx" else "")
+        has_backward, rest = False, " y=i8" if name == "rmsnorm_i8" else " y=e4m3" + (" scale=e8m0" if name == "rmsnorm_mx" else "")
     if name in ("softmax", "l2norm"):
         weight = ""
     if name == "dynamic_tanh":

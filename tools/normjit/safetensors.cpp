@@ -30,9 +30,9 @@ struct NamedType {
     std::string_view name;
     DType type;
 };
-constexpr NamedType computed_types[] = {{"F64", DType::f64},     {"F32", DType::f32},      {"F16", DType::f16},
-                                        {"BF16", DType::bf16},   {"F8_E4M3", DType::e4m3}, {"F8_E5M2", DType::e5m2},
-                                        {"F8_E8M0", DType::e8m0}};
+constexpr NamedType computed_types[] = {{"F64", DType::f64},      {"F32", DType::f32},      {"F16", DType::f16},
+                                        {"BF16", DType::bf16},    {"F8_E4M3", DType::e4m3}, {"F8_E5M2", DType::e5m2},
+                                        {"F8_E8M0", DType::e8m0}, {"I8", DType::i8}};
 static_assert(std::size(computed_types) == std::size(all_dtypes));
 
 std::string_view stored_name(DType type) {

@@ -34,6 +34,8 @@ constexpr Format format_of(DType type) {
             return {3, -14, 15};
         case DType::e8m0:
             return {1, -127, 127};
+        case DType::i8:
+            return {8, 7, 6};  // so that the spacing is 1
     }
     return {};
 }
@@ -115,6 +117,11 @@ uint8_t encode_8bit(DType type, double number) {
     return sign | low;
 }
 
+/// Returns the nearest whole number from -128 to 127, never -0; 0 for NaN.
+double to_whole(double number) {
+    return std::isnan(number) ? 0 : std::clamp(std::nearbyint(number), -128.0, 127.0) + 0.0;
+}
+
 /// Returns the smallest power of two in e8m0 that is not less than the number.
 double round_up(double number) {
     if (std::isnan(number)) return number;
@@ -138,6 +145,8 @@ double decode(DType type, const void* element) {
         case DType::e4m3:
         case DType::e5m2:
             return decode_8bit(type, load<uint8_t>(element));
+        case DType::i8:
+            return load<int8_t>(element);
         case DType::e8m0: {
             const int code = load<uint8_t>(element);
             return code == 255 ? std::numeric_limits<double>::quiet_NaN() : power_of_two(code - 127);
@@ -162,6 +171,8 @@ void encode(DType type, double number, void* element) {
         case DType::e8m0:
             return store(static_cast<uint8_t>(std::isnan(number) ? 255 : std::ilogb(round_to(type, number)) + 127),
                          element);
+        case DType::i8:
+            return store(static_cast<int8_t>(to_whole(number)), element);
     }
 }
 
@@ -179,6 +190,7 @@ void encode(DType type, const std::vector<double>& numbers, void* elements) {
 
 double round_to(DType type, double number) {
     if (type == DType::e8m0) return round_up(number);
+    if (type == DType::i8) return to_whole(number);
     if (is_8bit(type) && std::fabs(number) > largest(type)) return std::copysign(largest(type), number);
     if (type == DType::f64 || !std::isfinite(number)) return number;
     // At this size, the last place of a double is one spacing of the type, so that the addition rounds.
@@ -196,6 +208,7 @@ double spacing(DType type, double number) {
 
 double largest(DType type) {
     if (type == DType::e4m3) return 448;  // the next value would have the code of the NaN
+    if (type == DType::i8) return 127;
     const Format format = format_of(type);
     return (2.0 - power_of_two(1 - format.digits)) * power_of_two(format.most);
 }

@@ -114,6 +114,7 @@ class Builder : public llvm::IRBuilder<> {
     llvm::Value* from_compute(llvm::Value* value, DType type);
     llvm::Value* from_8bit(llvm::Value* codes, DType type);
     llvm::Value* to_8bit(llvm::Value* value, const SmallFormat& format);
+    llvm::Value* to_i8(llvm::Value* value);
     llvm::Value* from_half_bits(llvm::Value* words);
     llvm::Value* to_half_bits(llvm::Value* value);
     llvm::Value* round_to_bf16(llvm::Value* value);

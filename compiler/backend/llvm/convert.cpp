@@ -154,6 +154,8 @@ Value* Builder::to_compute(Value* elements, DType type) {
         case DType::e4m3:
         case DType::e5m2:
             return from_8bit(elements, type);
+        case DType::i8:
+            return CreateSIToFP(elements, like(elements->getType(), getFloatTy()));
         case DType::e8m0:  // only outputs have this type
         case DType::f32:
         case DType::f64:
@@ -195,10 +197,21 @@ Value* Builder::to_8bit(Value* value, const SmallFormat& format) {
     return CreateTrunc(code, like(value->getType(), getInt8Ty()));
 }
 
+/// Rounds like to_i8().
+Value* Builder::to_i8(Value* value) {
+    const auto number = [&](double constant) { return this->number(constant, value->getType()); };
+    Value* above = CreateSelect(CreateFCmpOLT(value, number(-128)), number(-128), value);
+    Value* within = CreateSelect(CreateFCmpOGT(above, number(127)), number(127), above);
+    Value* whole = as_integers(CreateFAdd(within, number(0x1.8p23)));
+    Value* code = CreateSelect(CreateFCmpUNO(value, value), bits(whole, 0), whole);
+    return CreateTrunc(code, like(value->getType(), getInt8Ty()));
+}
+
 /// Converts to the memory type. For bf16, use pack_bf16().
 Value* Builder::from_compute(Value* value, DType type) {
     if (type == DType::e8m0)
         return CreateTrunc(CreateLShr(as_integers(value), 23), like(value->getType(), getInt8Ty()));
+    if (type == DType::i8) return to_i8(value);
     if (is_8bit(type)) return to_8bit(value, type == DType::e4m3 ? e4m3_format : e5m2_format);
     if (type != DType::f16) return value;
     llvm::Type* words = like(value->getType(), getInt16Ty());

@@ -47,6 +47,9 @@ void load(T* to, const void* data, int64_t first, int64_t count, DType type) {
             case DType::e5m2:
                 to[i] = from_e5m2(element<uint8_t>(data, first + i));
                 break;
+            case DType::i8:
+                to[i] = element<int8_t>(data, first + i);
+                break;
             case DType::e8m0:  // only outputs have this type
                 break;
         }
@@ -77,6 +80,9 @@ void store(void* data, int64_t first, int64_t count, const T* from, DType type) 
                 break;
             case DType::e8m0:
                 set_element(data, first + i, to_e8m0(static_cast<float>(from[i])));
+                break;
+            case DType::i8:
+                set_element(data, first + i, to_i8(static_cast<float>(from[i])));
                 break;
         }
     }

@@ -126,6 +126,7 @@ class Assembler : private CodeBuffer, public ReservedRegisters, public Xbyak::Co
     void load_register(const Zmm& to, const Xbyak::Address& from, DType type, const Xbyak::Opmask& mask, Lanes lanes);
     void load_8bit(const Zmm& to, const Xbyak::Address& from, DType type, const Xbyak::Opmask& mask, Lanes lanes);
     void round_to_8bit(const Zmm& value, const SmallFormat& format);
+    void round_to_i8(const Zmm& value);
     void load_bf16_pair(const Zmms& to, const Xbyak::Address& from, Lanes lanes);
     void store_register(const Xbyak::Address& to, const Zmm& value, DType type, const Xbyak::Opmask& mask, Lanes lanes,
                         Caching caching);

@@ -49,6 +49,10 @@ void Assembler::load_register(const Zmm& to, const Address& from, DType type, co
         case DType::e5m2:
             load_8bit(to, from, type, mask, lanes);
             break;
+        case DType::i8:
+            vpmovsxbd(target, from);
+            vcvtdq2ps(to, to);
+            break;
         case DType::e8m0:  // only outputs have this type
             break;
     }
@@ -121,8 +125,11 @@ void Assembler::store_register(const Address& to, const Zmm& value, DType type, 
         case DType::e4m3:
         case DType::e5m2:
         case DType::e8m0:
+        case DType::i8:
             if (type == DType::e8m0) {
                 vpsrld(value, value, 23);
+            } else if (type == DType::i8) {
+                round_to_i8(value);
             } else {
                 round_to_8bit(value, type == DType::e4m3 ? e4m3_format : e5m2_format);
             }
@@ -154,6 +161,15 @@ void Assembler::round_to_8bit(const Zmm& value, const SmallFormat& format) {
     vpsubd(code | is_denormal, value, number(format.aligner()));
     vpord(value, code, sign);
     vpblendmd(value | is_nan, value, word_constant(small_nan));
+}
+
+/// Leaves the whole number in each 32 bits. Rounds like to_i8().
+void Assembler::round_to_i8(const Zmm& value) {
+    const Opmask is_number = scratch_mask();
+    vcmpordps(is_number, value, value);
+    vmaxps(value | is_number | T_z, value, word_constant(std::bit_cast<uint32_t>(-128.0f)));
+    vminps(value, value, word_constant(std::bit_cast<uint32_t>(127.0f)));
+    vcvtps2dq(value, value | T_rn_sae);
 }
 
 /// Row values take one register in any packing, and they are few, so they are rounded in integers.

@@ -38,6 +38,7 @@ typedef enum normjit_dtype {
     NORMJIT_E4M3 = 4,
     NORMJIT_E5M2 = 5,
     NORMJIT_E8M0 = 6,
+    NORMJIT_I8 = 7,
     NORMJIT_NONE = -1
 } normjit_dtype;
 typedef enum normjit_norm { NORMJIT_LAYERNORM = 0, NORMJIT_RMSNORM = 1 } normjit_norm;

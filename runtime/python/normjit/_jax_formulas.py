@@ -19,7 +19,7 @@ from normjit import jax as calls
 from normjit._library import InvalidArgument
 from normjit.arrays import names_in
 
-DTYPES = {**calls.DTYPES, "float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2", "float8_e8m0fnu": "e8m0"}
+DTYPES = {**calls.DTYPES, "float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2", "float8_e8m0fnu": "e8m0", "int8": "i8"}
 
 Arrays = tuple[Any, ...]
 Shape = tuple[int, ...]

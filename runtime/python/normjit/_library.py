@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 # The libraries are next to the sources, or in another folder of the package, as after `pip install -e`.
 _folders = [os.path.dirname(os.path.abspath(__file__)), *sys.modules["normjit"].__path__]
 FOLDER = next((each for each in _folders if os.path.exists(os.path.join(each, "libnormjit.so"))), _folders[0])
-DTYPES = ("f32", "bf16", "f16", "f64", "e4m3", "e5m2", "e8m0")
+DTYPES = ("f32", "bf16", "f16", "f64", "e4m3", "e5m2", "e8m0", "i8")
 NORMS = ("layernorm", "rmsnorm")
 ROUNDINGS = ("none", "llama")
 ROOM_FOR_TENSORS = 16

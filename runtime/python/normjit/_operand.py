@@ -9,12 +9,13 @@ from normjit._library import DTYPES, InvalidArgument
 
 CPU, CUDA, CUDA_HOST, CUDA_MANAGED = 1, 2, 3, 13
 DEVICE_NAMES = {CPU: "cpu", CUDA: "cuda", CUDA_HOST: "cuda", CUDA_MANAGED: "cuda"}
-FLOAT, BFLOAT, FLOAT8_E4M3FN, FLOAT8_E5M2, FLOAT8_E8M0FNU = 2, 4, 10, 12, 14  # values of DLDataTypeCode
+INT, FLOAT, BFLOAT, FLOAT8_E4M3FN, FLOAT8_E5M2, FLOAT8_E8M0FNU = 0, 2, 4, 10, 12, 14  # values of DLDataTypeCode
 DTYPE_CODES = {(FLOAT, 32): "f32", (BFLOAT, 16): "bf16", (FLOAT, 16): "f16", (FLOAT, 64): "f64",
-               (FLOAT8_E4M3FN, 8): "e4m3", (FLOAT8_E5M2, 8): "e5m2", (FLOAT8_E8M0FNU, 8): "e8m0"}
+               (FLOAT8_E4M3FN, 8): "e4m3", (FLOAT8_E5M2, 8): "e5m2", (FLOAT8_E8M0FNU, 8): "e8m0",
+               (INT, 8): "i8"}
 NUMPY_CODES = {"float32": (FLOAT, 32), "bfloat16": (BFLOAT, 16), "float16": (FLOAT, 16), "float64": (FLOAT, 64),
                "float8_e4m3fn": (FLOAT8_E4M3FN, 8), "float8_e5m2": (FLOAT8_E5M2, 8),
-               "float8_e8m0fnu": (FLOAT8_E8M0FNU, 8)}  # ml_dtypes has the types of 8 bits
+               "float8_e8m0fnu": (FLOAT8_E8M0FNU, 8), "int8": (INT, 8)}  # ml_dtypes has the floating-point types of 8 bits
 READ_ONLY = 1  # a value of DLPACK_FLAG_BITMASK
 
 

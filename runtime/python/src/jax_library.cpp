@@ -203,7 +203,8 @@ void execute_backward(const CallFrame& call, const Where& where) {
 }
 
 python::DataType type_of(Element element) {
-    constexpr uint8_t code_float = 2, code_bfloat = 4, code_e4m3fn = 10, code_e5m2 = 12, code_e8m0fnu = 14;
+    constexpr uint8_t code_int = 0, code_float = 2, code_bfloat = 4, code_e4m3fn = 10, code_e5m2 = 12,
+                      code_e8m0fnu = 14;
     switch (element) {
         case Element::f16:
             return {code_float, 16, 1};
@@ -219,6 +220,8 @@ python::DataType type_of(Element element) {
             return {code_e5m2, 8, 1};
         case Element::e8m0:
             return {code_e8m0fnu, 8, 1};
+        case Element::s8:
+            return {code_int, 8, 1};
         default:
             return {0, 0, 1};
     }

@@ -25,6 +25,7 @@ Head head_of() {
 }
 
 enum class Element : int32_t {  ///< XLA_FFI_DataType
+    s8 = 2,
     u8 = 6,
     f16 = 10,
     f32 = 11,

@@ -155,6 +155,23 @@ def test_matrices_of_8_bits():
         norm(x=x, gamma=gamma.astype(ml_dtypes.float8_e4m3fn))
 
 
+def test_matrices_of_int8():
+    x, gamma = normal(37, 200), normal(200)
+    y = numpy.empty(x.shape, numpy.int8)
+    made = normjit.formula("rmsnorm_i8")(x=x, gamma=gamma, eps=1e-6, out={"y": y})
+    exact = x / numpy.sqrt(numpy.square(x).mean(-1, keepdims=True, dtype=numpy.float64) + 1e-6) * gamma
+    numpy.testing.assert_allclose(made.scale, numpy.abs(exact).max(-1) / 127, rtol=1e-5)
+    wanted = exact / made.scale[:, None]
+    assert (numpy.abs(y - wanted) <= 0.5 + 1e-3).all() and (numpy.abs(y).max(-1) == 127).all()
+    read = normjit.formula("norm back(x[M,N], scale[M]) -> y[M,N] { y = x * scale }")(x=y, scale=made.scale).y
+    assert read.dtype == numpy.float32
+    numpy.testing.assert_array_equal(read, y.astype(numpy.float32) * made.scale[:, None])
+    far = numpy.array([[1000, -1000, numpy.inf, -numpy.inf, numpy.nan, 0.5, 1.5, -0.5, 126.5, 127.4]], numpy.float32)
+    stored = numpy.empty(far.shape, numpy.int8)
+    normjit.formula("norm copy(x[M,N]) -> y[M,N] { y = x * 1 }")(x=far, out={"y": stored})
+    assert stored.tolist() == [[127, -128, 127, -128, 0, 0, 2, 0, 126, 127]]
+
+
 def test_outputs_for_groups_of_columns():
     ml_dtypes = pytest.importorskip("ml_dtypes")
     x, gamma, norm = normal(3, 5, 512), normal(512), normjit.formula("rmsnorm_blocks")
