@@ -55,6 +55,19 @@ def _rounded(dtype: torch.dtype) -> Callable[[torch.Tensor], torch.Tensor]:
     return lambda a: a.to(dtype).to(a.dtype)
 
 
+def stored(value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Rounds and saturates to a type as kernels do when they store."""
+    if value.dtype == dtype:
+        return value
+    if dtype == torch.int8:
+        return torch.where(torch.isnan(value), 0.0, value).round().clamp(-128, 127).to(dtype)
+    if dtype == getattr(torch, "float8_e8m0fnu", None):
+        return _round_e8m0(value).to(dtype)
+    if dtype in (torch.float8_e4m3fn, torch.float8_e5m2):
+        return value.clamp(-torch.finfo(dtype).max, torch.finfo(dtype).max).to(dtype)
+    return value.to(dtype)
+
+
 FUNCTIONS: dict[str, Callable[..., torch.Tensor]] = {
     "group_max": _group_max,
     "sqrt": torch.sqrt, "rsqrt": torch.rsqrt, "abs": torch.abs, "min": torch.minimum, "max": torch.maximum,
@@ -169,7 +182,7 @@ def forward(text: str, names: Sequence[str], tensors: Tensors, numbers: Mapping[
             value = value.sum(0)
         if norm.run(name):
             value = value[..., :: like.shape[-1] // shape[-1]]
-        made.append(value.reshape(shape).to(made_in))
+        made.append(stored(value.reshape(shape), made_in))
     return made
 
 
@@ -181,6 +194,7 @@ def backward(text: str, names: Sequence[str], tensors: Tensors, numbers: Mapping
     inputs = [name for name in names if name in norm.inputs]
     above = [name for name in norm.outputs if f"d{name}" in given]
     gradients = [given[f"d{name}"] for name in above]
+    gradients = [each.float() if each.dtype.itemsize == 1 else each for each in gradients]
     dtypes = [str(each.dtype).removeprefix("torch.") for each in gradients]
     pull = torch.func.vjp(lambda *leaves: forward(text, inputs, leaves, numbers, above, dtypes),
                           *(given[name] for name in inputs))[1]

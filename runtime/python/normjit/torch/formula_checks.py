@@ -13,7 +13,9 @@ from normjit.formulas import check_run
 from normjit.torch.functional import check_tensor, is_shape
 
 DType = Optional[torch.dtype]
-DTypes = Optional[Sequence[str]]  # names of torch's types, because operators cannot take lists of types
+DTypes = Optional[Sequence[str]]  # names of torch's types, because operators cannot take lists of types; "": the usual one
+NAMES = ("float32", "bfloat16", "float16", "float64", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu", "int8")
+TYPES = {getattr(torch, name): name for name in NAMES if hasattr(torch, name)}  # of tensors that kernels store
 
 
 def axes_of(norm: normjit.Formula, name: str) -> str:
@@ -55,17 +57,27 @@ def shapes_of(axes: str, shape: Sequence[int], run: int = 1) -> tuple[tuple[int,
 
 def made_of(norm: normjit.Formula, name: str, given: Mapping[str, torch.Tensor], numbers: Mapping[str, Any],
             dtype: DType) -> tuple[Sequence[int], torch.dtype]:
-    """Returns the shape and the type of an output. `dtype` is the type of output matrices; None means that of the first
-    matrix."""
+    """Returns the shape and the type of an output. `dtype` is the type of an output matrix, or of an output for groups of
+    columns; None means the usual type."""
     like, axes, run = like_of(norm, given), norm.axes(name), norm.run(name)
-    of_columns = (dtype if axes.endswith("M,N") else None) or like.dtype
-    is_narrow = axes.endswith("N") and not run
-    return shapes_of(axes, like.shape, _given_run(run, numbers))[0], of_columns if is_narrow else wide_of(like)
+    usual = like.dtype if axes.endswith("N") and not run else wide_of(like)
+    return shapes_of(axes, like.shape, _given_run(run, numbers))[0], (dtype if axes.endswith("M,N") else None) or usual
 
 
 def types_of(outputs: Sequence[str], dtypes: DTypes) -> dict[str, torch.dtype]:
     """Returns the types of the outputs by name. Outputs without an entry in `dtypes` have the usual types."""
-    return {name: getattr(torch, dtype) for name, dtype in zip(outputs, dtypes or ())}
+    return {name: getattr(torch, dtype) for name, dtype in zip(outputs, dtypes or ()) if dtype}
+
+
+def names_of(norm: normjit.Formula, outputs: Sequence[str], dtypes: Mapping[str, torch.dtype]) -> list[str]:
+    """Returns the names of the outputs' types, "" for the usual one. Raises InvalidArgument for what no kernel stores."""
+    for name, dtype in dtypes.items():
+        if name not in outputs or not norm.axes(name).endswith("M,N"):
+            matrices = [each for each in outputs if norm.axes(each).endswith("M,N")]
+            raise InvalidArgument(f"dtypes: {name}: is no output matrix; allowed: {', '.join(matrices) or 'none'}")
+        if dtype not in TYPES:
+            raise InvalidArgument(f"dtypes: {name}: {dtype}; allowed: {', '.join('torch.' + each for each in TYPES.values())}")
+    return [TYPES[dtypes[name]] if name in dtypes else "" for name in outputs]
 
 
 def check_call(text: str, given: Mapping[str, Any]) -> None:

@@ -53,13 +53,14 @@ def forward(text: str, names: Strings, tensors: Tensors, numbers: Strings, value
     like = like_of(norm, given)
     if like.numel() == 0:
         return [no_view(each) for each in composition.forward(text, names, tensors, dict(zip(numbers, values)), outputs, dtypes)]
-    rows, types = _in_rows(norm, given), types_of(outputs, dtypes)
-    out = {name: torch.empty(like_of(norm, rows).shape, dtype=dtype, device=like.device) for name, dtype in types.items()
-           if norm.axes(name).endswith("M,N") and not norm.run(name) and (dtype == torch.float64) == (like.dtype == torch.float64)}
-    call = norm._forward({**rows, **dict(zip(numbers, values))}, outputs, out, None, _kernels.is_batch_invariant())
-    kinds = (made_of(norm, name, given, dict(zip(numbers, values)), types.get(name)) for name in outputs)
+    rows, types, named = _in_rows(norm, given), types_of(outputs, dtypes), dict(zip(numbers, values))
+    out = {name: torch.empty(made_of(norm, name, rows, named, dtype)[0], dtype=dtype, device=like.device)
+           for name, dtype in types.items()
+           if norm.axes(name).endswith("M,N") and (dtype == torch.float64) == (like.dtype == torch.float64)}
+    call = norm._forward({**rows, **named}, outputs, out, None, _kernels.is_batch_invariant())
+    kinds = (made_of(norm, name, given, named, types.get(name)) for name in outputs)
     found = dict(zip([name for name in norm.outputs if name in outputs], call.results))  # a field may have another name
-    results = {name: torch.ops.aten._unsafe_view(found[name], shape).to(wanted) for name, (shape, wanted) in zip(outputs, kinds)}
+    results = {name: composition.stored(torch.ops.aten._unsafe_view(found[name], shape), wanted) for name, (shape, wanted) in zip(outputs, kinds)}
     formula_plans.keep(form, call, given, rows, results)
     return list(results.values())
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 
 import normjit
+from normjit._library import InvalidArgument
 from normjit.torch import composition, formula_operators
-from normjit.torch.formula_checks import DTypes, check_call
+from normjit.torch.formula_checks import DTypes, check_call, names_of
 from normjit.torch.tracing import is_looked_into, is_transformed
 
 
@@ -18,7 +20,8 @@ class Norm:
 
     Kernels compute in f32, or f64 if the first matrix is f64, and round once. Output matrices and columns have the type
     of the first matrix; statistics are f32 or f64. Autocast does not change types: everything is computed in f32
-    anyway. If the first matrix is f64, all other tensors are converted to f64; otherwise f64 tensors are converted to
+    anyway. `dtypes` gives output matrices other types, such as torch.int8 and torch.float8_e4m3fn, which are rounded to
+    nearest and saturated; through int8 no gradient flows. If the first matrix is f64, all other tensors are converted to f64; otherwise f64 tensors are converted to
     f32.
 
     Gradients flow to every input that requires one, by kernels. Second derivatives, forward-mode derivatives, the
@@ -41,21 +44,22 @@ class Norm:
     def __deepcopy__(self, memo: Any) -> Norm:
         return self
 
-    def __call__(self, **given: Any) -> Any:
+    def __call__(self, *, dtypes: Mapping[str, torch.dtype] | None = None, **given: Any) -> Any:
         """Returns the outputs that are not optional, as a tensor or a tuple of them.
 
+        dtypes     types of output matrices by name, and of outputs [M,N/G], if they are not the usual ones
         **given    the inputs by name: tensors of [..., N] for [M,N], of their shape without the last dimension (or
                    with 1 in its place) for [M], and of [N]; and numbers that the formula names. With slices, [S,M,N],
                    the first dimension is S
 
         Raises normjit.InvalidArgument for what does not fit."""
-        made = call(self.text, given)
+        made = call(self.text, given, None if dtypes is None else _types(self.text, dtypes).split(","))
         return made[0] if len(made) == 1 else made
 
 
 def call(text: str, given: dict[str, Any], dtypes: DTypes = None) -> tuple[torch.Tensor, ...]:
-    """Returns the outputs that are not optional. `dtypes` are the types of those that are matrices; None means that of
-    the first matrix."""
+    """Returns the outputs that are not optional. `dtypes` are their types in order, for those that are matrices; None
+    means that of the first matrix."""
     given = {name: value for name, value in given.items() if value is not None}
     names = [name for name, value in given.items() if isinstance(value, torch.Tensor)]
     numbers = [name for name in given if name not in names]
@@ -84,6 +88,13 @@ def _is_traced_later() -> bool:
     """Makes Dynamo take composition.forward() as one call, which torch traces when it knows the transforms."""
     torch.compiler.allow_in_graph(composition.forward)
     return True
+
+
+def _types(text: str, dtypes: Mapping[str, torch.dtype]) -> str:
+    """Returns the names of the types of the outputs that are not optional, "" for the usual one."""
+    if not isinstance(dtypes, Mapping):
+        raise InvalidArgument(f"dtypes: is {type(dtypes).__name__}; must be a mapping of outputs' names to types")
+    return ",".join(names_of(normjit.formula(text), _outputs(text, False).split(","), dtypes))
 
 
 def _outputs(text: str, with_statistics: bool) -> str:
@@ -115,5 +126,5 @@ def _line(text: str) -> str:
 
 
 # This does what torch.compiler.assume_constant_result() does; see operators.serves().
-_line._dynamo_marked_constant = _outputs._dynamo_marked_constant = True  # type: ignore[attr-defined]
+_line._dynamo_marked_constant = _outputs._dynamo_marked_constant = _types._dynamo_marked_constant = True  # type: ignore[attr-defined]
 _is_traced_later._dynamo_marked_constant = True  # type: ignore[attr-defined]
