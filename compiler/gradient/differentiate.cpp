@@ -19,6 +19,16 @@ using ir::Op;
 using ir::Shape;
 using ir::ValueId;
 
+/// The largest adjoints that are kept as sums of products. In a chain of norms each norm doubles the terms. More factors
+/// than this arise only from products of high powers; the writer takes them out of a sum one by one.
+constexpr size_t most_terms = 32;
+constexpr int most_factors = 2048;
+
+bool is_large(const Sum& adjoint) {
+    return adjoint.size() > most_terms ||
+           std::ranges::any_of(adjoint, [](const Term& term) { return factors(term) > most_factors; });
+}
+
 std::set<ValueId> values_of(std::span<const Given> given) {
     std::set<ValueId> ids;
     for (const Given& one : given) ids.insert(one.value.id);
@@ -52,8 +62,9 @@ class Differentiation {
     Status propagate(std::span<const Given> gradients) {
         for (const Given& output : gradients) NORMJIT_RETURN_IF_ERROR(give(output));
         for (ValueId id = forward_.size() - 1; id >= 0; --id) {
-            const Sum& adjoint = adjoints_[id];
+            Sum& adjoint = adjoints_[id];
             if (adjoint.empty()) continue;
+            if (is_large(adjoint)) adjoint = of_value(writer_.write(adjoint).id);
             if (forward_[id].shape == Shape::matrix && (kept_.contains(id) || forward_[id].op == Op::mul)) write(id);
             NORMJIT_RETURN_IF_ERROR(propagate(id, adjoint));
         }

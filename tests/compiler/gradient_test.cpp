@@ -245,6 +245,33 @@ TEST_CASE("a product whose factors cancel does not stand for what is left") {
     CHECK(b.function()[gradients->front().id].shape == ir::Shape::rows);
 }
 
+TEST_CASE("the gradient of a power that is too high for a product is that of finite differences") {
+    test::Random random(test::seed());
+    check_gradients(random, [](ir::Builder& b) {
+        Expr power = row_mean(x(b)) * 0x1p-20 + 1;
+        for (int i = 0; i < 20; ++i) power = power * power;
+        return power * x(b) * 1e-3;  // small, because the power amplifies the rounding of its base
+    });
+}
+
+TEST_CASE("the gradient of a chain of norms grows with its length, not twofold with each norm") {
+    const auto values = [](int norms) {
+        ir::Builder b(frontend::declare(spec_of_inputs()));
+        Expr y = x(b);
+        for (int i = 0; i < norms; ++i) y = y * rsqrt(row_mean(y * y) + 1e-5);
+        const auto dx = gradient::differentiate(b, std::array{Given{y, b.input(Tensor::dy)}}, std::array{x(b)}, {});
+        REQUIRE(dx.ok());
+        return b.function().size();
+    };
+    CHECK(values(10) < 2 * values(8));
+    test::Random random(test::seed());
+    check_gradients(random, [](ir::Builder& b) {
+        Expr y = x(b);
+        for (int i = 0; i < 8; ++i) y = y * rsqrt(row_mean(y * y) + 0.5);
+        return y;
+    });
+}
+
 TEST_CASE("gradients of neighbours are neighbours") {
     test::Random random(test::seed());
     const auto neighbour = [](Expr a) { return a.builder->apply(Op::neighbour, a); };
