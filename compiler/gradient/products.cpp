@@ -8,7 +8,7 @@ namespace normjit::gradient {
 namespace {
 
 /// The most factors of a product: those of a power that a formula can name. A product with more is a base value.
-constexpr int most_factors = 1024;
+constexpr int most_of_product = 1024;
 
 using ir::Op;
 using ir::Shape;
@@ -56,7 +56,7 @@ Products::Products(const ir::Function& function, const std::set<ValueId>& saved)
         } else if (!base.contains(id) && value.op == Op::div) {
             product = (*this)[a] * power((*this)[b], -1);
         }
-        if (factors(product) > most_factors) product = of_value(id);
+        if (factors(product) > most_of_product) product = of_value(id);
         if (is_centred(function, id)) zero_means_.insert(id);
         products_.push_back(std::move(product));
     }
