@@ -78,6 +78,7 @@ std::optional<Sum> derivative(ir::Builder& builder, const Products& products, ir
         case Op::gelu:
             return of_gelu(products[a.id], a);
         case Op::compare:
+        case Op::round:
             return Sum();
         default:
             return std::nullopt;

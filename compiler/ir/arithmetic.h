@@ -130,6 +130,8 @@ T compute(Op op, T a, T b) {
             return exponent(a);
         case Op::ldexp:
             return std::isnan(b) ? b : std::ldexp(a, static_cast<int>(b));
+        case Op::round:
+            return std::nearbyint(a);
         case Op::round_bf16:
             return static_cast<T>(from_bf16(to_bf16(static_cast<float>(a))));
         case Op::round_f16:

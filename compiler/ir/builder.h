@@ -75,6 +75,7 @@ NORMJIT_FUNCTION(softplus)
 NORMJIT_FUNCTION(gelu_tanh)
 NORMJIT_FUNCTION(erf)
 NORMJIT_FUNCTION(gelu)
+NORMJIT_FUNCTION(round)
 #undef NORMJIT_FUNCTION
 inline Expr min(Expr a, Expr b) { return a.builder->apply(Op::min, a, b); }
 inline Expr max(Expr a, Expr b) { return a.builder->apply(Op::max, a, b); }

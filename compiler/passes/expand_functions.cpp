@@ -28,6 +28,7 @@ using ir::ValueId;
 /// Constants that depend on the compute type.
 struct Numbers {
     double log2_e, ln2_high, ln2_low;
+    double all_whole;               ///< numbers from this on are whole
     double rounding;                ///< adding and subtracting it rounds to an integer
     double exp_least;               ///< exp of anything less is 0
     double exp_most;                ///< exp of anything more is infinite
@@ -88,6 +89,7 @@ constexpr std::array tail_f64 = {
 constexpr Numbers numbers_f32 = {.log2_e = 1.4426950216293335,
                                  .ln2_high = 0.693145751953125,
                                  .ln2_low = 1.428606765330187e-06,
+                                 .all_whole = 0x1p23,
                                  .rounding = 0x1.8p23,
                                  .exp_least = -104,
                                  .exp_most = 89,
@@ -107,6 +109,7 @@ constexpr Numbers numbers_f32 = {.log2_e = 1.4426950216293335,
 constexpr Numbers numbers_f64 = {.log2_e = 1.4426950408889634,
                                  .ln2_high = 0.6931471805598903,
                                  .ln2_low = 5.497923018708371e-14,
+                                 .all_whole = 0x1p52,
                                  .rounding = 0x1.8p52,
                                  .exp_least = -746,
                                  .exp_most = 710,
@@ -152,6 +155,8 @@ class Expansion {
                 return erf(a).id;
             case Op::gelu:
                 return gelu(a).id;
+            case Op::round:
+                return round(a).id;
             case Op::round_e8m0:
                 return round_e8m0(a).id;
             default:
@@ -282,6 +287,15 @@ class Expansion {
         const E exponent = upper * upper * -0.5, k = halvings(exponent);
         const E density = power_of(rest_of(exponent, k) - (x - upper) * (x + upper) * 0.5, k);
         return at_least(a, 0) - x * (density * tail(x));
+    }
+
+    /// Adding and subtracting the number from which on all numbers are whole rounds smaller ones. Larger ones are kept:
+    /// their weight is 1.
+    E round(E a) {
+        const E x = apply(Op::abs, a), whole = number(numbers_.all_whole);
+        const E weight = at_least(apply(Op::compare, x, whole), 0);
+        const E small = (apply(Op::min, x, whole) + numbers_.all_whole) - numbers_.all_whole;
+        return apply(Op::copysign, apply(Op::max, small, x * weight), a);
     }
 
     /// The mantissa lies between 3/4 and 3/2. If it exceeds 1, the next power of two is above the number.

@@ -21,6 +21,8 @@ NORMJIT_DEVICE double log1p(double a) { return ::log1p(a); }
 NORMJIT_DEVICE float tanh(float a) { return ::tanhf(a); }
 NORMJIT_DEVICE double tanh(double a) { return ::tanh(a); }
 
+NORMJIT_DEVICE float round(float a) { return ::rintf(a); }
+NORMJIT_DEVICE double round(double a) { return ::rint(a); }
 NORMJIT_DEVICE float erf(float a) { return ::erff(a); }
 NORMJIT_DEVICE double erf(double a) { return ::erf(a); }
 NORMJIT_DEVICE float normal(float a) { return ::normcdff(a); }

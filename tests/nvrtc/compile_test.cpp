@@ -148,7 +148,7 @@ constexpr const char* specs_of_crowded_formulas[] = {
 
 constexpr const char* every_function =
     "norm all(x[M,N], z[M,N]) -> y[M,N] { a = exp(x) + exp2(z) + log(z) + sigmoid(x) + tanh(z) + softplus(x) + "
-    "log1p(z); b = "
+    "log1p(round(z)); b = "
     "gelu(a) * "
     "gelu_tanh(z) + erf(x) + min(x, z) - max(a, z); y = b * rsqrt(row_mean(b * b) + eps) + sqrt(abs(z)) * compare(x, "
     "z) "

@@ -66,6 +66,7 @@ const Function functions[] = {
     {"min(x, abs(x))", [](Real x) { return x; }, 0},
     {"max(abs(x), x)", [](Real x) { return std::fabs(x); }, 0},
     {"compare(x, 1.5)", [](Real x) { return compare(x, 1.5L); }, 0},
+    {"round(x)", [](Real x) { return std::nearbyint(x); }, 0},
     {"round_bf16(x)", [](Real x) { return rounded(x, 8, -133, 0x1.fep127L); }, 0},
     {"round_f16(x)", [](Real x) { return rounded(x, 11, -24, 65504); }, 0},
     {"round_e8m0(x)", round_e8m0, 0},

@@ -132,7 +132,7 @@ class FormulaText {
             case 2:
                 return fmt::format("where({} - 0.25, {}, {} * 0.5)", a, b, a);
             case 3:
-                return fmt::format("{}(square({}) * 0.25)", random_.pick({"", "log1p"}), a);
+                return fmt::format("{}(square({}) * 0.25)", random_.pick({"", "log1p", "round"}), a);
             case 4:
                 return fmt::format("pow(abs({}) + 0.5, {})", a,
                                    random_.pick({"0.5", "-0.5", "1.5", "0.3", "-1.7", "1"}));

@@ -180,6 +180,7 @@ class FormulaComputation : FormulaRows<Real> {
                 });
             }
             case Kind::detach:
+            case Kind::round:
                 return;
             case Kind::reduced:  // in a col_sum, each row has the gradient of its sum
                 return send(id, a, cols, [](const Number& g, size_t) { return g; });

@@ -98,6 +98,8 @@ Bounded<Real> element(const Operation& operation, const Function<Real>* function
         case Kind::partner:
         case Kind::neighbour:
             return a;
+        case Kind::round:
+            return rounded_to(a, [](Real value) { return std::nearbyint(value); });
         case Kind::round_bf16:
             return rounded_by<Real>(DType::bf16, a);
         case Kind::round_f16:

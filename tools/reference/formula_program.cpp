@@ -26,6 +26,7 @@ Kind kind_of(const std::string& what) {
         {"like", Kind::like},
         {"partner", Kind::partner},
         {"neighbour", Kind::neighbour},
+        {"round", Kind::round},
         {"round_bf16", Kind::round_bf16},
         {"round_f16", Kind::round_f16},
         {"round_e8m0", Kind::round_e8m0},

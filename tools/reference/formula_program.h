@@ -24,6 +24,7 @@ enum class Kind {
     like,
     partner,
     neighbour,
+    round,
     round_bf16,
     round_f16,
     round_e8m0,

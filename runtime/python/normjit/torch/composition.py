@@ -74,7 +74,7 @@ FUNCTIONS: dict[str, Callable[..., torch.Tensor]] = {
     "exp": torch.exp, "exp2": torch.exp2, "log": torch.log, "log1p": torch.log1p, "sigmoid": torch.sigmoid, "silu": torch.nn.functional.silu,
     "tanh": torch.tanh, "erf": torch.erf, "softplus": lambda a: torch.logaddexp(a, torch.zeros_like(a)),
     "gelu": torch.nn.functional.gelu, "gelu_tanh": lambda a: torch.nn.functional.gelu(a, approximate="tanh"),
-    "round_bf16": _rounded(torch.bfloat16), "round_f16": _rounded(torch.float16), "compare": _compare,
+    "round": torch.round, "round_bf16": _rounded(torch.bfloat16), "round_f16": _rounded(torch.float16), "compare": _compare,
     "round_e8m0": _round_e8m0,
     "like": lambda a, b: a.expand(torch.broadcast_shapes(a.shape, b.shape)), "div_or_zero": _div_or_zero,
     "partner": lambda a: a.roll(a.shape[-1] // 2, -1),
