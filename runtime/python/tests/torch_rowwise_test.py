@@ -214,6 +214,31 @@ def test_refusals_have_their_reason(function, message):
         rowwise(function)(ones())
 
 
+def nearest(x):
+    scale = x.float().abs().amax(-1, keepdim=True) / 127
+    return (x.float() / scale).round().clamp(-127, 127).to(torch.int8), scale, x * 2
+
+
+def toward_0(x):
+    return x.float().clamp(-2, 2).mul(30).to(torch.int8)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_results_of_int8(compiled):
+    x = torch.randn(5, 200, generator=torch.Generator().manual_seed(1), dtype=torch.bfloat16)
+    function = torch.compile(rowwise(nearest), backend="aot_eager", fullgraph=True) if compiled else rowwise(nearest)
+    for made, wanted in zip(function(x), nearest(x)):
+        assert made.dtype == wanted.dtype and torch.equal(made, wanted)
+    assert torch.equal(rowwise(toward_0)(x), toward_0(x))
+    x = x.float().requires_grad_()
+    y, scale, doubled = function(x)
+    assert not y.requires_grad
+    (scale.sum() + doubled.sum()).backward()
+    other = x.detach().clone().requires_grad_()
+    sum(each.sum() for each in nearest(other)[1:]).backward()
+    torch.testing.assert_close(x.grad, other.grad)
+
+
 def test_tensors_that_are_no_rows_of_numbers_are_refused():
     with pytest.raises(normjit.InvalidArgument, match="x: has no dimensions; the last must be that of a row"):
         rowwise(lambda x: x * 2)(SCALAR)

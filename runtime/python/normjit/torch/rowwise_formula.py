@@ -54,8 +54,8 @@ def written(name: str, graph: torch.fx.GraphModule, inputs: Mapping[str, str], s
         if node is None or node.op == "placeholder" or node in outputs:
             continue
         axes, made = writer.axes(node), node.meta["val"]
-        if not made.dtype.is_floating_point:
-            raise writer.refused(node, f"makes a tensor of {made.dtype}; results are floating-point numbers")
+        if not made.dtype.is_floating_point and made.dtype != torch.int8:
+            raise writer.refused(node, f"makes a tensor of {made.dtype}; results are floating-point numbers or torch.int8")
         if axes not in ("M,N", "M"):
             raise InvalidArgument(f"{name}: each result must be a tensor of the shape of {first}, or of that shape with 1 as the "
                                   "last dimension or without it")

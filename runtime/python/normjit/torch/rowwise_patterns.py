@@ -22,6 +22,9 @@ PATTERNS = {Aten.mish.default: "{0} * tanh(softplus({0}))", Aten.sign.default: "
             # 0 where a is 0; the gradient is 0 as well if log(b) is infinite
             Aten.xlogy.Tensor: "{0} * log(where(where({1}, 0, 1 - abs(compare({0}, 0))), 1, {1}))",
             Aten.log2.default: f"log({{0}}) / {math.log(2)!r}",
+            Aten.floor.default: "round({0}) - where(compare(round({0}), {0}), 1, 0)",
+            Aten.ceil.default: "round({0}) + where(compare({0}, round({0})), 1, 0)",
+            Aten.trunc.default: "round({0}) - where(compare(abs(round({0})), abs({0})), compare({0}, 0), 0)",
             Aten.log10.default: f"log({{0}}) / {math.log(10)!r}"}
 HARD = "where(compare({2}, {0}), where(compare({0}, {1}), {0}, {1}), {2})"
 # An element that is not below 0 must not take part in exp(a) - 1.
@@ -38,6 +41,7 @@ PATTERNS.update({
     Aten.hardswish.default: f"where(compare(3, {{0}}), {BETWEEN} * (({BETWEEN} + 3) / 6), {{0}})",
     Aten.huber_loss.default: f"{NEAR} * {NEAR} * 0.5 + {{3}} * ({FAR} - {NEAR})",
     Aten.smooth_l1_loss.default: f"{NEAR} * {NEAR} * (0.5 / {{3}}) + ({FAR} - {NEAR})"})
+WHOLE = {Aten.round.default, Aten.floor.default, Aten.ceil.default, Aten.trunc.default}
 LOSSES = {Aten.huber_loss.default, Aten.smooth_l1_loss.default}
 DEFAULTS = {Aten.hardtanh.default: (-1, 1), Aten.elu.default: (1, 1, 1), Aten.celu.default: (1,), Aten.hardshrink.default: (0.5,),
             Aten.leaky_relu.default: (0.01,), Aten.huber_loss.default: (1, 1), Aten.smooth_l1_loss.default: (1, 1),

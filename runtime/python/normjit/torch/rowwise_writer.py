@@ -101,13 +101,17 @@ class Writer:
         if not isinstance(value, torch.Tensor):
             is_extreme = node.target in (Aten.max.dim, Aten.min.dim)
             raise self.refused(node, *["its gradient goes to one of equal elements; use amax() or amin()"] * is_extreme)
-        if not value.dtype.is_floating_point:
+        is_of_bytes = value.dtype == torch.int8 and node.target is Aten._to_copy.default
+        if not value.dtype.is_floating_point and not is_of_bytes:
             raise self.refused(node, f"makes a tensor of {value.dtype}; formulas compute with floating-point numbers only"
                                f"{patterns.LOST.get(value.dtype, '')}")
         if self.axes(node) is None and value.dim() > 0:
             raise self.refused(node, "is not row-wise")
         if value.dtype.itemsize == 1 and any(user.op != "output" for user in node.users):
             raise self.refused(node, f"rounds to {value.dtype}, which formulas do for the result only")
+        if is_of_bytes and not self.is_whole(node.args[0]):
+            self.values[node] = self.line(patterns.PATTERNS[Aten.trunc.default].format(self.operand(node.args[0], node)))
+            return
         written_to = self.written_to(node)
         if node.target in self.SAME | {Aten.scalar_tensor.default}:
             self.values[node] = self.operand(node.args[0], node)
@@ -235,6 +239,14 @@ class Writer:
             raise self.refused(node)
         count = 1 if target is Aten.pow.Tensor_Scalar else len(arguments)
         return pattern.format(*[self.operand(each, node) for each in arguments[:count]])
+
+    def is_whole(self, node: Any) -> bool:
+        """True for numbers that are rounded to whole ones, and then only clamped to whole numbers."""
+        while node.target in self.SAME or node.target in patterns.CLAMPS:
+            if not all(each is None or isinstance(each, (int, float)) and float(each).is_integer() for each in node.args[1:]):
+                return False
+            node = node.args[0]
+        return node.target in patterns.WHOLE
 
     def clamped(self, node: torch.fx.Node) -> str:
         text = self.operand(node.args[0], node)
