@@ -73,6 +73,7 @@ SERVED = [
     lambda x, w: functional.huber_loss(x, x * w, reduction="none", delta=0.5) + functional.mse_loss(x, x * w, reduction="none"),
     lambda x, w: functional.smooth_l1_loss(x * w, x, reduction="none", beta=0.3) + functional.softshrink(x * w, 0.3),
     lambda x, w: torch.round(x * 3) * w + torch.floor(x * 4) - torch.ceil(x * 5) * x + torch.trunc(x * 6),
+    lambda x, w: functional.huber_loss(2 * x, w * x, reduction="none") + functional.smooth_l1_loss(2 * x, x, reduction="none"),
     lambda x, w: functional.binary_cross_entropy_with_logits(x * w, torch.sigmoid(x), reduction="none"),
     lambda x, w: functional.normalize(x, p=3, dim=-1) * w + (x * w).norm(1.5, dim=-1, keepdim=True),
     lambda x, w: functional.kl_div(functional.log_softmax(x * w, -1), torch.softmax(x, -1), reduction="none"),

@@ -44,8 +44,8 @@ PATTERNS.update({
 WHOLE = {Aten.round.default, Aten.floor.default, Aten.ceil.default, Aten.trunc.default}
 LOSSES = {Aten.huber_loss.default, Aten.smooth_l1_loss.default}
 DEFAULTS = {Aten.hardtanh.default: (-1, 1), Aten.elu.default: (1, 1, 1), Aten.celu.default: (1,), Aten.hardshrink.default: (0.5,),
-            Aten.leaky_relu.default: (0.01,), Aten.huber_loss.default: (1, 1), Aten.smooth_l1_loss.default: (1, 1),
-            Aten.softplus.default: (1, 20)}  # the arguments after the first
+            Aten.leaky_relu.default: (0.01,), Aten.huber_loss.default: (None, 1, 1), Aten.smooth_l1_loss.default: (None, 1, 1),
+            Aten.softplus.default: (1, 20)}  # the arguments after the first; None has no default
 CLAMPS = {Aten.clamp_min.default: ("max",), Aten.clamp_max.default: ("min",), Aten.clamp.default: ("max", "min"),
           Aten.clamp_min.Tensor: ("max",), Aten.clamp_max.Tensor: ("min",)}
 LOST = {torch.bool: " and compare them with < <= > >= == != only; what is true or false may be an argument of 1 and 0, to multiply with"}
