@@ -123,6 +123,12 @@ class RunFormula(Case):
             result = normjit("run", "--input", self.file(tensor_file(problem(**{"expected.y": expected}))), GATED, "pass=forward")
             self.assertEqual(result.returncode, code, result.stdout + result.stderr)
 
+    def test_a_gradient_whose_factors_underflow_is_right(self):
+        power = "norm power(x[M,N]) -> y[M,N] { a = x * x; b = a * a; c = b * b; d = c * c; y = d * d * x }"
+        result = normjit("run", power, "rows=40 cols=64", "--check")
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        self.assertRegex(result.stdout, r"dx +f32 .* right")
+
     def test_what_is_refused(self):
         column = ("F32", [3], f32(1, 2, 3))
         other = ("F32", [2, 2], f32(1, 2, 3, 4))

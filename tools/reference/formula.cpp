@@ -3,6 +3,7 @@
 
 #include "formula_rows.h"
 
+#include <limits>
 #include <map>
 #include <set>
 
@@ -358,11 +359,14 @@ class FormulaComputation : FormulaRows<Real> {
     }
 
     /// The compiler may take factors and sums in another order than the formula, which may change a result by as much
-    /// as the formula's own order does.
+    /// as the formula's own order does. The factors of a gradient are taken in another order than the reference's, so that
+    /// digits may be lost below the smallest normal number.
     void write(Tensor tensor, size_t i, const Number& number) {
         constexpr Real orders = 4;
+        constexpr auto normal = static_cast<Real>(std::numeric_limits<typename Rounding<Real>::Narrow>::min());
         const auto value = static_cast<double>(number.value);
-        const Real error = orders * number.error + std::fabs(number.value) * Real(0x1p-53);
+        const Real lost = spec_.pass == Pass::backward ? normal : 0;
+        const Real error = orders * number.error + std::fabs(number.value) * Real(0x1p-53) + lost;
         gradients_[tensor][i] = {value, static_cast<double>(error), 0};
     }
 

@@ -259,7 +259,7 @@ class Formula:
         if invariant:
             words.append("invariant=1")
         if self._has_slices:
-            words.append(f"slices={like.shape[0]}")
+            words.append(f"slices={like.shape[0] or 'any'}")
         words += [f"{name}={float(value)!r}" for name, value in sorted(numbers.items())]
         text, rows = " ".join(words), math.prod(like.shape[1 if self._has_slices else 0:-1])
         kernel, places = _kernel(like.device, text, rows, stream), _places(text)

@@ -172,6 +172,15 @@ def test_matrices_of_int8():
     assert stored.tolist() == [[127, -128, 127, -128, 0, 0, 2, 0, 126, 127]]
 
 
+@pytest.mark.parametrize("shape", [(0, 3, 8), (2, 0, 8), (0, 0, 8)])
+def test_no_slices_or_no_rows(shape):
+    norm = normjit.formula("norm f(x[S,M,N], g[S,N], w[N]) -> y[S,M,N] { y = x * rsqrt(row_mean(x * x) + eps) * g * w }")
+    x, g, w = numpy.zeros(shape, numpy.float32), numpy.ones((shape[0], 8), numpy.float32), numpy.ones(8, numpy.float32)
+    assert norm(x=x, g=g, w=w).y.shape == shape
+    made = norm.backward(x=x, g=g, w=w, dy=x)
+    assert made.dx.shape == shape and made.dg.shape == g.shape and not made.dg.any() and not made.dw.any()
+
+
 def test_outputs_for_groups_of_columns():
     ml_dtypes = pytest.importorskip("ml_dtypes")
     x, gamma, norm = normal(3, 5, 512), normal(512), normjit.formula("rmsnorm_blocks")
