@@ -340,6 +340,22 @@ def test_gradients_beside_int8():
     torch.testing.assert_close(x.grad, normal.grad)
 
 
+@pytest.mark.parametrize("dtype", [torch.int8, torch.float8_e4m3fn])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_matrices_of_8_bits_are_read(dtype, compiled):
+    norm = normjit.torch.formula("norm f(x[M,N], scale[M], g[N]) -> y[M,N] { v = x * scale; y = v * rsqrt(row_mean(v * v) + eps) * g }")
+    x, scale, g = (drawn(3, 5, 256) * 40).to(dtype), drawn(3, 5).abs() + 0.1, drawn(256).requires_grad_()
+    v = x.float() * scale[..., None]
+    right = v * torch.rsqrt(v.square().mean(-1, keepdim=True) + 1e-5) * g
+    y = (torch.compile(norm, backend="aot_eager", fullgraph=True) if compiled else norm)(x=x, scale=scale, g=g)
+    torch.testing.assert_close(y, right)
+    torch.testing.assert_close(torch.autograd.grad(y.square().sum(), g), torch.autograd.grad(right.square().sum(), g))
+    assert norm(x=x, scale=scale, g=g, dtypes={"y": torch.bfloat16}).dtype == torch.bfloat16
+    torch.testing.assert_close(torch.func.vmap(lambda x, scale: norm(x=x, scale=scale, g=g.detach()))(x, scale), y.detach())
+    with pytest.raises(normjit.InvalidArgument, match="scale: its type is torch.int8; allowed: torch.float32"):
+        norm(x=x, scale=scale.to(torch.int8), g=g)
+
+
 @pytest.mark.parametrize("types, message", [
     ({"scale": torch.int8}, "dtypes: scale: is no output matrix; allowed: y"), ({"q": torch.int8}, "dtypes: q: is no output matrix"),
     ({"y": torch.int16}, r"dtypes: y: torch.int16; allowed: torch.float32, .*torch.int8"), ({"y": "int8"}, "dtypes: y: int8; allowed"),

@@ -10,11 +10,12 @@ import torch
 import normjit
 from normjit._library import InvalidArgument
 from normjit.formulas import check_run
-from normjit.torch.functional import check_tensor, is_shape
+from normjit.torch.functional import ALL_TYPES, check_tensor, is_shape
 
 DType = Optional[torch.dtype]
 DTypes = Optional[Sequence[str]]  # names of torch's types, because operators cannot take lists of types; "": the usual one
 NAMES = ("float32", "bfloat16", "float16", "float64", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu", "int8")
+READ = (*ALL_TYPES, torch.float8_e4m3fn, torch.float8_e5m2, torch.int8)  # by matrices; other inputs have no 8 bits
 TYPES = {getattr(torch, name): name for name in NAMES if hasattr(torch, name)}  # of tensors that kernels store
 
 
@@ -60,7 +61,7 @@ def made_of(norm: normjit.Formula, name: str, given: Mapping[str, torch.Tensor],
     """Returns the shape and the type of an output. `dtype` is the type of an output matrix, or of an output for groups of
     columns; None means the usual type."""
     like, axes, run = like_of(norm, given), norm.axes(name), norm.run(name)
-    usual = like.dtype if axes.endswith("N") and not run else wide_of(like)
+    usual = like.dtype if axes.endswith("N") and not run and like.dtype.itemsize > 1 else wide_of(like)
     return shapes_of(axes, like.shape, _given_run(run, numbers))[0], (dtype if axes.endswith("M,N") else None) or usual
 
 
@@ -100,7 +101,8 @@ def check(norm: normjit.Formula, tensors: Mapping[str, Any], numbers: Mapping[st
     matrix, first = _first_matrix(norm, tensors), next(iter(tensors))
     like = tensors[matrix]
     for name, tensor in tensors.items():
-        check_tensor(name, tensor, first, tensors[first])
+        is_matrix = norm.axes(name).endswith("M,N") and not norm.run(name)
+        check_tensor(name, tensor, first, tensors[first], READ if is_matrix else ALL_TYPES)
     for name, tensor in tensors.items():
         axes = axes_of(norm, name)
         if like.dim() < (2 if has_slices(norm) else 1):

@@ -77,7 +77,7 @@ def backward(text: str, names: Strings, tensors: Tensors, numbers: Strings, valu
     rows = _in_rows(norm, given)
     call = norm._backward({**rows, **dict(zip(numbers, values))}, outputs, None, None, _kernels.is_batch_invariant(), None)
     found = dict(zip([f"d{name}" for name in norm.inputs if f"d{name}" in outputs], call.results))
-    results = {name: found[name].view(given[name[1:]].shape).to(given[name[1:]].dtype) for name in outputs}
+    results = {name: composition.stored(found[name].view(given[name[1:]].shape), given[name[1:]].dtype) for name in outputs}
     formula_plans.keep(form, call, given, rows, results)
     return list(results.values())
 

@@ -19,10 +19,10 @@ class Norm:
     """A formula as a differentiable function of tensors; made by formula().
 
     Kernels compute in f32, or f64 if the first matrix is f64, and round once. Output matrices and columns have the type
-    of the first matrix; statistics are f32 or f64. Autocast does not change types: everything is computed in f32
-    anyway. `dtypes` gives output matrices other types, such as torch.int8 and torch.float8_e4m3fn, which are rounded to
-    nearest and saturated; through int8 no gradient flows. If the first matrix is f64, all other tensors are converted to f64; otherwise f64 tensors are converted to
-    f32.
+    of the first matrix, or f32 if that has 8 bits; statistics are f32 or f64. `dtypes` gives output matrices other
+    types, such as torch.int8 and torch.float8_e4m3fn, to which they are rounded and saturated; int8 has no gradient.
+    Autocast does not change types: everything is computed in f32 anyway. If the first matrix is f64, all other tensors
+    are converted to f64; otherwise f64 tensors are converted to f32.
 
     Gradients flow to every input that requires one, by kernels. Second derivatives, forward-mode derivatives, the
     transforms of torch.func and torch.jit.trace use torch's operators. In torch.compile the two passes are operators

@@ -130,12 +130,12 @@ def _apply(norm, x, weight, bias, eps, weight_offset, residual, main_grad):
     return norm_of(x, residual, weight, bias, norm, eps, weight_offset, accumulating=(weight, bias))
 
 
-def check_tensor(name, t, first_name, first):
+def check_tensor(name, t, first_name, first, types=ALL_TYPES):
     """Raises InvalidArgument unless kernels can read the tensor together with the first one."""
     if not isinstance(t, torch.Tensor):
         raise InvalidArgument(f"{name}: is {type(t).__name__}; must be a tensor")
-    if t.dtype not in ALL_TYPES:
-        raise InvalidArgument(f"{name}: its type is {t.dtype}; allowed: {', '.join(map(str, ALL_TYPES))}")
+    if t.dtype not in types:
+        raise InvalidArgument(f"{name}: its type is {t.dtype}; allowed: {', '.join(map(str, types))}")
     if t.is_nested:
         raise InvalidArgument(f"{name}: is a nested tensor; give its values(), of which each row is a row")
     if t.layout is not torch.strided:
