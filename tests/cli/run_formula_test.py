@@ -106,7 +106,7 @@ class RunFormula(Case):
         runs = {"x": x, "w": ("F32", [2], f32(10, 20)), "a": ("F32", [], f32(3))}
         made, _ = self.computed(runs, "norm f(x[M,N], w[N/R], a[]) -> y[M,N] { y = x * w * a }", "pass=forward", "R=2")
         self.assert_near(made["y"], [2, 3, 4], [i * 3 * (20 if i % 4 > 1 else 10) for i in range(24)])
-        sums, _ = self.computed({**runs, "dy": x}, "norm f(x[M,N], w[N/R], a[]) -> y[M,N] { y = x * w * a }", "R=2", "out=dw,da")
+        sums, _ = self.computed({**runs, "dy": x}, "norm f(x[M,N], w[N/R], a[]) -> y[M,N] { y = x * w * a }", "out=dw,da")  # R follows from w
         self.assert_near(sums["dw"], [2], [sum(3 * i * i for i in range(24) if (i % 4 > 1) == second) for second in (False, True)])
         self.assertEqual(sums["da"][:2], ("F32", []))
 

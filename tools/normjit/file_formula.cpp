@@ -80,6 +80,20 @@ Status derive_slices(SpecFields& fields, const ir::Signature& signature, const S
     return {};
 }
 
+/// Sets the numbers R of columns that share an element of tensors [N/R], unless they are given.
+void derive_runs(SpecFields& fields, const ir::Signature& signature, const FileProblem& in_file,
+                 const StoredTensor& x) {
+    const int64_t cols = x.shape.back();
+    for (const Declared& tensor : signature.tensors) {
+        const StoredTensor* stored = in_file.find(tensor.name);
+        const bool is_named = !tensor.run.empty() && !text::parse_int(tensor.run, 1, INT64_MAX);
+        if (tensor.is_output || stored == nullptr || stored->shape.empty() || !is_named) continue;
+        const int64_t size = stored->shape.back();
+        if (!find(fields, tensor.run) && size > 0 && cols % size == 0)
+            set(fields, tensor.run, std::to_string(cols / size));
+    }
+}
+
 }  // namespace
 
 const StoredTensor* first_matrix(const std::string& formula, const FileProblem& in_file) {
@@ -121,6 +135,7 @@ Status derive_formula(SpecFields& fields, const SafetensorsFile& file, const Fil
     }
     const StoredTensor& x = *first_matrix(signature, in_file);
     NORMJIT_RETURN_IF_ERROR(derive_cols(fields, file, x));
+    derive_runs(fields, signature, in_file, x);
     NORMJIT_RETURN_IF_ERROR(derive_slices(fields, signature, file, in_file, x));
     NORMJIT_RETURN_IF_ERROR(derive_rows(fields, file, x));
     if (is_forward(fields)) return {};
