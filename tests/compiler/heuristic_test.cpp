@@ -117,6 +117,7 @@ TEST_CASE("threads share few rows, and take many rows whole") {
             CHECK(chosen(problem + " rows=512", target).split_rows == 0);
         }
     }
+    CHECK(chosen("layernorm rows=100 cols=12000 x=bf16", xeon).split_rows == 0);  // it would be split if nobody waited
     const CpuSchedule one_block = chosen("layernorm rows=20 cols=12000 x=bf16", xeon);
     CHECK(one_block.row_block == 20);
     const CpuSchedule two_blocks = chosen("layernorm rows=40 cols=12000 x=bf16", xeon);
