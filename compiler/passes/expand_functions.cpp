@@ -223,9 +223,10 @@ class Expansion {
         const E x = apply(Op::min, at_least(a, numbers_.exp_least), number(numbers_.sigmoid_most));
         const E k = halvings(x);
         const E rest = (k * numbers_.ln2_high - x) + k * numbers_.ln2_low;
+        const E m = expm1(rest);  // before the others, so that few values wait for it in registers
         const E power = apply(Op::ldexp, number(1), k);
         const E sum = power + 1, lost = power - (sum - 1);
-        return power / (sum + (expm1(rest) + lost));
+        return power / (sum + (m + lost));
     }
 
     /// With m = exp(2 * |a|) - 1, which loses no digits near 0, the tangent is m / (m + 2). `lost` is what rounding
