@@ -27,6 +27,13 @@ Spec in_one_slice(Spec spec) {
     return canonical(spec);
 }
 
+/// True if a launch moves at most this many bytes, so that a cache of this size may hold its data.
+bool moves_at_most(const Spec& spec, int64_t bytes) { return spec.rows && bytes_moved(spec, *spec.rows) <= bytes; }
+
+int64_t bytes_moved_for_row(const Spec& spec) { return bytes_moved(spec, 2) - bytes_moved(spec, 1); }
+
+bool has_column_sums(const Spec& spec) { return !OperandList(spec).reductions().empty(); }
+
 /// Returns the most units per strip or step for which there are enough registers. It is a power of two, so that strips
 /// end where cache lines do.
 int widest_legal(Legality& legality, CpuSchedule cpu, int CpuSchedule::* field) {
@@ -52,7 +59,7 @@ int64_t threads_of_row(const Spec& spec, const Target& target) {
 bool gains_by_overlap(const Spec& spec, const Target& target) {
     if (target.cpu.tune == Tune::zen4 && !(converts(spec) && rows_fill_lines(spec))) return false;
     if (has_few_rows(spec)) return false;
-    if (spec.rows && bytes_moved(spec, *spec.rows) <= target.cpu.l2_bytes) return false;
+    if (moves_at_most(spec, target.cpu.l2_bytes)) return false;
     const int64_t part = !converts(spec) ? 16 : target.cpu.tune == Tune::zen4 ? 48 : 64;
     return bytes_read(spec) >= target.cpu.l2_bytes / part;
 }
@@ -94,7 +101,7 @@ bool is_for_one_thread(const Spec& spec, const Target& target) {
 /// problem, otherwise the next block, into L1 if rows are not short (NOTES N-607).
 int forward_prefetch(const Spec& spec, const Target& target) {
     constexpr int64_t least = 2048;  // bytes
-    const bool fits = spec.rows && bytes_moved(spec, *spec.rows) <= target.cpu.cores * target.cpu.l2_bytes;
+    const bool fits = moves_at_most(spec, target.cpu.cores * target.cpu.l2_bytes);
     return fits ? 3 : bytes_read(spec) < least ? 1 : 2;
 }
 
@@ -108,7 +115,7 @@ int choose_prefetch(const Spec& spec, const Target& target, const CpuSchedule& c
     const bool is_zen4 = target.cpu.tune == Tune::zen4, is_usual = width_of(spec, target) == Width::usual;
     if (spec.pass == Pass::forward && !is_zen4 && is_usual && !shares_rows && !is_for_one_thread(spec, target))
         return forward_prefetch(spec, target);
-    const bool may_be_in_l2 = spec.rows && bytes_moved(spec, *spec.rows) <= target.cpu.l2_bytes;
+    const bool may_be_in_l2 = moves_at_most(spec, target.cpu.l2_bytes);
     if (may_be_in_l2 && !(is_zen4 && converts(spec) && !one_block)) return 0;
     const bool few_wide = has_few_rows(spec) && bytes_read(spec) > target.cpu.l2_bytes / 16;
     const bool fits = shares_rows || is_zen4 || (is_usual && !few_wide);
@@ -128,10 +135,9 @@ int64_t groups_of_few_rows(const Spec& spec) {
 
 /// Returns how many rows a group needs to be worth its cost: the partials of column sums or, without them, handing it out.
 int64_t least_rows_of_group(const Spec& spec, const Target& target) {
-    if (!OperandList(spec).reductions().empty()) return std::clamp<int64_t>(256 / target.cpu.cores, 16, 64);
+    if (has_column_sums(spec)) return std::clamp<int64_t>(256 / target.cpu.cores, 16, 64);
     constexpr int64_t least_rows = 2, least_bytes = 24 << 10;
-    const int64_t row = bytes_moved(spec, 2) - bytes_moved(spec, 1);
-    return std::max(least_rows, divide_up(least_bytes, row));
+    return std::max(least_rows, divide_up(least_bytes, bytes_moved_for_row(spec)));
 }
 
 /// Returns enough groups for every core to take several, and all cores the same number. If that leaves groups too few
@@ -143,7 +149,7 @@ int64_t choose_row_groups(const Spec& spec, const Target& target) {
     constexpr int64_t usual = 4;  // groups per core
     const int64_t cores = target.cpu.cores;
     if (!spec.rows) return usual * cores;
-    const int64_t most = OperandList(spec).reductions().empty() ? 16 : 8;
+    const int64_t most = has_column_sums(spec) ? 8 : 16;
     const int64_t of_core = std::clamp<int64_t>(cores / 2, usual, most);
     const int64_t one_a_core = std::clamp<int64_t>(groups_of_few_rows(spec), 1, cores);
     return std::max(one_a_core, std::min(*spec.rows / least_rows_of_group(spec, target) / cores, of_core) * cores);
@@ -177,7 +183,7 @@ int rows_with_cached_elements(const Spec& spec, const Target& target, CpuSchedul
     const bool caches_slow =
         spec.writes_matrices() && cpu.split_rows == 0 && cpu.overlap == 0 && legality.caches_slow_elements(cpu);
     const int least_rows = caches_slow ? 1 : 4;
-    const bool in_l2 = spec.rows && bytes_moved(spec, *spec.rows) <= target.cpu.l2_bytes;
+    const bool in_l2 = moves_at_most(spec, target.cpu.l2_bytes);
     if (!caches_slow) {
         if (target.cpu.tune == Tune::zen4 && type_of_rows(spec) == DType::bf16) return 0;
         if (!is_x64(target) || !in_l2 || !spec.writes_matrices() || !converts(spec) || cpu.split_rows > 0) return 0;
@@ -204,7 +210,7 @@ int64_t threads_per_group(const Spec& spec, const Target& target, const CpuSched
 bool gains_by_split(const Spec& spec, const Target& target, int64_t sweeps, int64_t rows) {
     constexpr double moved_while_waiting = 16 << 10;  // bytes, by one of two threads
     const auto cores = static_cast<double>(target.cpu.cores), steps = std::log2(cores);
-    const auto row = static_cast<double>(bytes_moved(spec, 2) - bytes_moved(spec, 1));
+    const auto row = static_cast<double>(bytes_moved_for_row(spec));
     const auto sums = static_cast<int64_t>(OperandList(spec).reductions().size());
     const auto partials = static_cast<double>(sums * computed_bytes(spec));
     const auto waits = static_cast<double>((sweeps - 1) * divide_up(rows, rows_to_split(spec, target)));
@@ -222,7 +228,7 @@ int64_t choose_split_rows(const Spec& spec, const Target& target, int64_t sweeps
     constexpr int64_t most_alone = 32 << 10;   // the most elements for one thread
     if (is_for_one_thread(spec, target)) {
         const bool gains = *spec.rows * spec.cols < most_alone && spec.cols >= narrowest_alone;
-        return gains && !OperandList(spec).reductions().empty() ? *spec.rows : 0;
+        return gains && has_column_sums(spec) ? *spec.rows : 0;
     }
     if (target.cpu.cores == 1 || spec.cols < narrowest_shared) return 0;
     if (group_threads > 0) return *spec.rows;

@@ -14,12 +14,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from normjit import formulas
+from normjit import _operand, formulas
 from normjit import jax as calls
 from normjit._library import InvalidArgument
 from normjit.arrays import names_in
 
-DTYPES = {**calls.DTYPES, "float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2", "float8_e8m0fnu": "e8m0", "int8": "i8"}
+DTYPES = {name: _operand.DTYPE_CODES[code] for name, code in _operand.NUMPY_CODES.items()}
 
 Arrays = tuple[Any, ...]
 Shape = tuple[int, ...]

@@ -16,6 +16,7 @@ DTYPE_CODES = {(FLOAT, 32): "f32", (BFLOAT, 16): "bf16", (FLOAT, 16): "f16", (FL
 NUMPY_CODES = {"float32": (FLOAT, 32), "bfloat16": (BFLOAT, 16), "float16": (FLOAT, 16), "float64": (FLOAT, 64),
                "float8_e4m3fn": (FLOAT8_E4M3FN, 8), "float8_e5m2": (FLOAT8_E5M2, 8),
                "float8_e8m0fnu": (FLOAT8_E8M0FNU, 8), "int8": (INT, 8)}  # ml_dtypes has the floating-point types of 8 bits
+EIGHT_BITS = {name for (_, bits), name in DTYPE_CODES.items() if bits == 8}
 READ_ONLY = 1  # a value of DLPACK_FLAG_BITMASK
 
 

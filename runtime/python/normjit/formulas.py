@@ -243,7 +243,7 @@ class Formula:
         if tensor.axes in ("M", "S,M", "") or (tensor.run and "M" in tensor.axes):
             return _operand.empty(like.array, shape, "float64" if like.dtype == "f64" else "float32")
         of = of or like
-        return _operand.empty(of.array, shape, "float32" if of.dtype in ("e4m3", "e5m2", "i8") else None)
+        return _operand.empty(of.array, shape, "float32" if of.dtype in _operand.EIGHT_BITS else None)
 
     def _kernel_of(self, which: str, operands: _Operands, numbers: dict[str, float], wanted: list[str],
                    accumulated: tuple[str, ...], like: Any, stream: int | None,

@@ -8,15 +8,15 @@ from typing import Any, Optional
 import torch
 
 import normjit
+from normjit import _operand
 from normjit._library import InvalidArgument
 from normjit.formulas import check_run
 from normjit.torch.functional import ALL_TYPES, check_tensor, is_shape
 
 DType = Optional[torch.dtype]
 DTypes = Optional[Sequence[str]]  # names of torch's types, because operators cannot take lists of types; "": the usual one
-NAMES = ("float32", "bfloat16", "float16", "float64", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu", "int8")
-READ = (*ALL_TYPES, torch.float8_e4m3fn, torch.float8_e5m2, torch.int8)  # by matrices; other inputs have no 8 bits
-TYPES = {getattr(torch, name): name for name in NAMES if hasattr(torch, name)}  # of tensors that kernels store
+TYPES = {getattr(torch, name): name for name in _operand.NUMPY_CODES if hasattr(torch, name)}  # that kernels store
+READ = tuple(dtype for dtype, name in TYPES.items() if name != "float8_e8m0fnu")  # by matrices; others have no 8 bits
 
 
 def axes_of(norm: normjit.Formula, name: str) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Set
+from typing import Any
 
 import torch
 
@@ -77,3 +79,13 @@ def allowed() -> str:
     tables = (BINARY, SOFTMAX, REDUCTIONS, SEVERAL, PATTERNS, WITH_NUMBERS, OTHERS, CLAMPS, COMPARISONS, LOGIC, EQUALITIES, CHOICES,
               nodes.CALLS, nodes.PATTERNS, nodes.SUMS)
     return " ".join(sorted({str(target).split(".")[1].strip("_") for table in tables for target in table}))
+
+
+def is_whole(node: Any, same: Set[Any]) -> bool:
+    """True for numbers that are rounded to whole ones, and then only clamped to whole numbers. The operations in `same`
+    do not change numbers."""
+    while node.target in same or node.target in CLAMPS:
+        if not all(each is None or isinstance(each, (int, float)) and float(each).is_integer() for each in node.args[1:]):
+            return False
+        node = node.args[0]
+    return node.target in WHOLE

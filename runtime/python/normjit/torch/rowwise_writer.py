@@ -109,7 +109,7 @@ class Writer:
             raise self.refused(node, "is not row-wise")
         if value.dtype.itemsize == 1 and any(user.op != "output" for user in node.users):
             raise self.refused(node, f"rounds to {value.dtype}, which formulas do for the result only")
-        if is_of_bytes and not self.is_whole(node.args[0]):
+        if is_of_bytes and not patterns.is_whole(node.args[0], self.SAME):
             self.values[node] = self.line(patterns.PATTERNS[Aten.trunc.default].format(self.operand(node.args[0], node)))
             return
         written_to = self.written_to(node)
@@ -239,14 +239,6 @@ class Writer:
             raise self.refused(node)
         count = 1 if target is Aten.pow.Tensor_Scalar else len(arguments)
         return pattern.format(*[self.operand(each, node) for each in arguments[:count]])
-
-    def is_whole(self, node: Any) -> bool:
-        """True for numbers that are rounded to whole ones, and then only clamped to whole numbers."""
-        while node.target in self.SAME or node.target in patterns.CLAMPS:
-            if not all(each is None or isinstance(each, (int, float)) and float(each).is_integer() for each in node.args[1:]):
-                return False
-            node = node.args[0]
-        return node.target in patterns.WHOLE
 
     def clamped(self, node: torch.fx.Node) -> str:
         text = self.operand(node.args[0], node)
