@@ -44,7 +44,7 @@ bool all_equal(const Share& share) {
 namespace avx512 {
 #define NORMJIT_STREAM_TARGET gnu::target("avx512f")
 [[NORMJIT_STREAM_TARGET, gnu::always_inline]] inline void store_past_caches(char* to, const Line& value) {
-    _mm512_stream_si512(reinterpret_cast<__m512i*>(to), reinterpret_cast<const __m512i&>(value));
+    _mm512_stream_si512(reinterpret_cast<__m512i*>(to), _mm512_loadu_si512(&value));
 }
 #include "stream_pass.inc"
 #undef NORMJIT_STREAM_TARGET
