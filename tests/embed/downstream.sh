@@ -63,6 +63,26 @@ if [ -n "$llvm" ]; then
     mv "$llvm" away
     fails_with "belongs next to its library"
     mv away "$llvm"
+
+    echo "== a library in a namespace of its own (dlmopen) opens LLVM's"
+    "$CC" -std=gnu11 -D_GNU_SOURCE -I"$prefix/include" -x c - -ldl -o own_namespace << 'EOF'
+#include <dlfcn.h>
+#include <normjit/normjit.h>
+#include <stdio.h>
+
+int main(int count, char** arguments) {
+    void* library = dlmopen(LM_ID_NEWLM, arguments[count - 1], RTLD_NOW | RTLD_LOCAL);
+    if (library == NULL) return puts(dlerror());
+    __typeof__(&normjit_spec_parse) parse = dlsym(library, "normjit_spec_parse");
+    __typeof__(&normjit_compile) compile = dlsym(library, "normjit_compile");
+    __typeof__(&normjit_last_error) last_error = dlsym(library, "normjit_last_error");
+    normjit_spec spec = {.size = sizeof spec};
+    normjit_artifact* artifact = NULL;
+    if (parse("layernorm cols=77", &spec) == NORMJIT_OK && compile("x86-64-v3", &spec, NULL, &artifact) == NORMJIT_OK) return 0;
+    return puts(last_error());
+}
+EOF
+    ./own_namespace "$library"
 fi
 
 echo "== find_package"

@@ -40,13 +40,14 @@ std::vector<std::string> search_path() {
 }
 
 /// True in a program that was linked with -static. A library that such a program opens gets its own C library, which
-/// has not made the thread-local variables that LLVM needs.
+/// has not made the thread-local variables that LLVM needs. In a namespace that dlmopen() made, the first object is not
+/// the program, which has no name.
 bool is_static_program() {
     constexpr int dynamic = 1, without_interpreter = 2;
-    const auto look = [](dl_phdr_info* program, size_t, void*) {  // stops at the first object, which is the program
-        const std::span headers(program->dlpi_phdr, program->dlpi_phnum);
+    const auto look = [](dl_phdr_info* first, size_t, void*) {  // stops at the first object
+        const std::span headers(first->dlpi_phdr, first->dlpi_phnum);
         const bool interpreted = std::ranges::any_of(headers, [](auto& header) { return header.p_type == PT_INTERP; });
-        return interpreted ? dynamic : without_interpreter;
+        return interpreted || *first->dlpi_name != '\0' ? dynamic : without_interpreter;
     };
     return dl_iterate_phdr(look, nullptr) == without_interpreter;
 }
