@@ -30,7 +30,9 @@ Expected<AutotuneResult> autotune(const Spec& spec, const Target& target, const 
     AutotuneResult result{start};
     const auto begin = Deadline::Clock::now();
     const auto after = [&](double time) {
-        return begin + std::chrono::duration_cast<Deadline::Clock::duration>(std::chrono::duration<double>(time));
+        constexpr double most = 1e9;  // 31 years, which a clock can count
+        const std::chrono::duration<double> counted(std::min(time, most));
+        return begin + std::chrono::duration_cast<Deadline::Clock::duration>(counted);
     };
     const Deadline end{after(seconds), &stop};
     NORMJIT_TRY(std::unique_ptr<TimedProblem> problem, open(end));

@@ -81,6 +81,13 @@ TEST_CASE("on_miss: the first prepare measures and takes the fastest, the next f
     CHECK(f.engine->prepare(tuned_spec, usual)->artifact().schedule == usual);
 }
 
+TEST_CASE("any number of seconds is a time, however many a clock can count") {
+    for (const double seconds : {1e10, 1e300, double{INFINITY}}) {
+        TuningFixture f(TunePolicy::on_miss, seconds);
+        CHECK(seconds_of(f.prepared()) == 1e-3);
+    }
+}
+
 TEST_CASE("background: the heuristic's schedule is used until a faster one is found, and stays valid") {
     TuningFixture f(TunePolicy::background);
     const auto first = f.engine->prepare(tuned_spec);
