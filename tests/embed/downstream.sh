@@ -163,6 +163,16 @@ if command -v pkg-config > /dev/null; then
         "$CC" -std=c11 -fsanitize=address "$source/tests/embed/example.c" $(pkg-config --cflags --libs normjit-static) -o sanitized
         NORMJIT_ISA=sse ./sanitized
     fi
+
+    echo "== pkg-config, where the folders of libraries and headers have full paths, as packagers give them"
+    quiet cmake -S "$source" -B configured -DNORMJIT_TESTS=OFF -DNORMJIT_TOOLS=OFF -DNORMJIT_LLVM=OFF \
+        -DCMAKE_INSTALL_LIBDIR="$work/full/lib" -DCMAKE_INSTALL_INCLUDEDIR="$work/full/headers"
+    mkdir -p full/lib/pkgconfig full/headers
+    cp configured/normjit.pc full/lib/pkgconfig
+    for variable in libdir=lib includedir=headers; do
+        [ "$(realpath "$(PKG_CONFIG_PATH=full/lib/pkgconfig pkg-config --variable=${variable%=*} normjit)")" = \
+            "$(realpath full/${variable#*=})" ]
+    done
 else
     echo "== pkg-config: skipped, there is none"
 fi

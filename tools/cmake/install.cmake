@@ -7,7 +7,7 @@ if(TARGET normjit_llvm)
   install(TARGETS normjit_llvm DESTINATION ${CMAKE_INSTALL_LIBDIR})
   target_link_options(normjit_static INTERFACE
     $<BUILD_INTERFACE:LINKER:-rpath,${CMAKE_BUILD_RPATH}>
-    $<INSTALL_INTERFACE:LINKER:-rpath,$<INSTALL_PREFIX>/${CMAKE_INSTALL_LIBDIR}>)
+    $<INSTALL_INTERFACE:LINKER:-rpath,$<TARGET_FILE_DIR:normjit::static>>)
 endif()
 install(DIRECTORY compiler/include/normjit runtime/include/normjit DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
   FILES_MATCHING PATTERN *.h PATTERN *.def)
@@ -36,6 +36,8 @@ install(FILES ${PROJECT_BINARY_DIR}/normjitConfig.cmake ${PROJECT_BINARY_DIR}/no
 # the static one.
 function(normjit_install_pc name libs)
   file(RELATIVE_PATH root ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
+  file(RELATIVE_PATH libraries ${CMAKE_INSTALL_PREFIX} ${CMAKE_INSTALL_FULL_LIBDIR})
+  file(RELATIVE_PATH headers ${CMAKE_INSTALL_PREFIX} ${CMAKE_INSTALL_FULL_INCLUDEDIR})
   configure_file(tools/cmake/normjit.pc.in ${PROJECT_BINARY_DIR}/${name}.pc @ONLY)
   install(FILES ${PROJECT_BINARY_DIR}/${name}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 endfunction()
