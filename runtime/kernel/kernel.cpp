@@ -3,6 +3,7 @@
 
 #include "kernel/kernel_impl.h"
 #include "support/try.h"
+#include "system/no_cancellation.h"
 
 #include <fmt/format.h>
 
@@ -27,6 +28,7 @@ class LentWorkspace {
     void* memory() const { return memory_; }
 
   private:
+    const NoCancellation goes_on_;  // the user's functions may be where a thread is cancelled
     const Allocator& allocator_;
     const int64_t bytes_;
     void* const stream_;

@@ -2,6 +2,7 @@
 // Uses normjit.h as C code does. tests/embed/example.c is a C program.
 #include "c_abi/convert.h"
 #include "c_objects.h"
+#include "support/aligned_memory.h"
 #include "temporary_folder.h"
 
 #include "normjit/engine.h"
@@ -14,6 +15,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -193,6 +195,50 @@ TEST_CASE("c: anything that a callback throws becomes a status") {
     Ones ones(100, 40);
     CHECK(normjit_launch(kernel.get(), &ones.arguments) == NORMJIT_FAILED);
     CHECK(std::string(normjit_last_error()) == "an exception of an unknown type");
+}
+
+TEST_CASE("c: a thread that is cancelled in a callback of a launch goes on until it leaves") {
+    static const auto cancel = [] {
+        pthread_cancel(pthread_self());
+        pthread_testcancel();
+    };
+    const auto allocate = [](void*, int64_t bytes, void*) {
+        cancel();
+        return std::aligned_alloc(64, static_cast<size_t>(bytes));
+    };
+    normjit_engine_options lends_memory{}, lends_threads{};
+    lends_memory.allocator = {allocate, [](void*, void* memory, int64_t, void*) { std::free(memory); }, nullptr};
+    lends_threads.threads = 2;
+    lends_threads.parallel_for.run = [](void*, int64_t count, void (*task)(void*, int64_t), void* context) {
+        cancel();
+        for (int64_t i = 0; i < count; ++i) task(context, i);
+    };
+    for (const normjit_engine_options& options : {lends_memory, lends_threads}) {
+        const EngineHandle engine = engine_with(options);
+        if (!engine) return;
+        const KernelHandle kernel = prepared(engine, sums);
+        Ones ones(3000, 40);
+        int64_t bytes = 0;
+        CHECK(normjit_kernel_workspace_bytes(kernel.get(), 3000, 0, nullptr, &bytes) == NORMJIT_OK);
+        const auto memory = normjit::allocate_aligned(64, bytes);
+        if (options.parallel_for.run != nullptr) ones.arguments.workspace = memory.get();
+        ones.arguments.workspace_bytes = bytes;
+        std::pair<const normjit_kernel*, const normjit_arguments*> launch{kernel.get(), &ones.arguments};
+        pthread_t thread;
+        REQUIRE(pthread_create(
+                    &thread, nullptr,
+                    [](void* self) -> void* {
+                        const auto& [of, arguments] = *static_cast<decltype(launch)*>(self);
+                        CHECK(normjit_launch(of, arguments) == NORMJIT_OK);
+                        pthread_testcancel();
+                        return nullptr;
+                    },
+                    &launch) == 0);
+        void* result = nullptr;
+        pthread_join(thread, &result);
+        CHECK(result == PTHREAD_CANCELED);
+        CHECK(ones.dgamma == std::vector<float>(40, 3000));
+    }
 }
 
 TEST_CASE("c: structs of an older program are shorter") {

@@ -3,6 +3,7 @@
 
 #include "support/try.h"
 #include "system/environment.h"
+#include "system/no_cancellation.h"
 
 #include <algorithm>
 #include <iterator>
@@ -120,6 +121,7 @@ Status Threads::run_on_callers(const Phases& phases) const {
         its.job.take_part(static_cast<int>(seat), its.all);
         its.taken.fetch_add(1, std::memory_order_relaxed);
     };
+    const NoCancellation inside;
     parallel_for_.run(parallel_for_.self, all, take, &seats);
     const int64_t taken = seats.taken.load(std::memory_order_relaxed);
     if (const int64_t stray = seats.stray.load(std::memory_order_relaxed); stray != 0) {
