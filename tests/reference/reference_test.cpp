@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <limits>
+#include <string>
 
 #include <doctest/doctest.h>
 
@@ -103,6 +104,30 @@ TEST_CASE("a gradient that cancels keeps its error through where()") {
         CHECK(dx.error > 1e-7);
         CHECK(dx.error < 1e-5);
     }
+}
+
+TEST_CASE("no result of a NaN is certain, and all others are") {
+    const auto uncertain_of = [](const std::string& body) {
+        const Spec spec = *parse_spec("norm f(x[M,N]) -> y[M,N] { y = " + body + " } cols=16 pass=forward");
+        Inputs inputs;
+        inputs[*spec.find("x")].assign(48, 1);
+        inputs[*spec.find("x")][17] = std::numeric_limits<double>::quiet_NaN();
+        const Gradients outputs = compute(spec, 3, inputs);
+        int64_t uncertain = 0;
+        for (const Gradient& y : outputs[*spec.find("y")]) uncertain += std::isfinite(y.error) ? 0 : 1;
+        return uncertain;
+    };
+    for (const char* body :
+         {"max(0, x)", "min(1, x)", "compare(x, 0)", "compare(0, x)", "where(x, 1, 2)", "clamp(x, 0, 1)"})
+        CHECK_MESSAGE(uncertain_of(body) == 1, std::string(body));
+    for (const char* body : {"x - row_max(x)", "x * row_min(x)", "x / group_max(x, 16)"})
+        CHECK_MESSAGE(uncertain_of(body) == 16, std::string(body));
+    for (const char* body : {"min(x, nan)", "where(nan, x, 2)"})
+        CHECK_MESSAGE(uncertain_of(body) == 48, std::string(body));
+    const Spec spec = *parse_spec("norm f(x[M,N]) -> y[M,N], a[] { y = x; a = max_abs(x) } cols=3 pass=forward");
+    Inputs inputs;
+    inputs[*spec.find("x")] = {1, std::numeric_limits<double>::quiet_NaN(), 2};
+    CHECK(!std::isfinite(compute(spec, 1, inputs)[*spec.find("a")][0].error));
 }
 
 TEST_CASE("without rows the sums are zero") {

@@ -28,7 +28,7 @@ class FormulaComputation : FormulaRows<Real> {
         void add(const Number& number) {
             largest = std::max(largest, std::fabs(number.value));
             least = std::max(least, std::fabs(number.value) - number.error);
-            most = std::max(most, std::fabs(number.value) + number.error);
+            most = std::isfinite(number.error) ? std::max(most, std::fabs(number.value) + number.error) : INFINITY;
         }
         Number number() const { return {largest, std::max(most - largest, largest - least)}; }
     };

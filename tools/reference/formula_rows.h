@@ -43,12 +43,14 @@ class FormulaRows {
         if (!spec_.depends_on(tensor)) return numbers;  // no requested output depends on it
         const auto run = static_cast<size_t>(axes(tensor).run);
         for (size_t j = 0; j < numbers.size(); ++j)
-            numbers[j] = {static_cast<Real>(inputs_[tensor][offset(tensor) + j / run]), 0};
+            numbers[j] = given(static_cast<Real>(inputs_[tensor][offset(tensor) + j / run]));
         return numbers;
     }
     static Number narrow(double option) {
-        return {static_cast<Real>(static_cast<typename Rounding<Real>::Narrow>(option)), 0};
+        return given(static_cast<Real>(static_cast<typename Rounding<Real>::Narrow>(option)));
     }
+    /// Comparisons with a NaN say nothing, so no result of one is certain.
+    static Number given(Real value) { return {value, std::isnan(value) ? std::numeric_limits<Real>::infinity() : 0}; }
 
     /// Evaluates the current row. Values that the forward pass saved are read if `reads_saved` is true.
     void evaluate(bool reads_saved = true) {
@@ -127,8 +129,9 @@ class FormulaRows {
     Number largest(int of, size_t first, size_t count) const {
         Number largest = at(of, first);
         Real most = largest.value + largest.error, least = largest.value - largest.error;
-        for (size_t j = first + 1; j < first + count; ++j) {
+        for (size_t j = first; j < first + count; ++j) {
             const Number& each = at(of, j);
+            if (!std::isfinite(each.error)) return each;
             if (each.value > largest.value) largest = each;
             most = std::max(most, each.value + each.error);
             least = std::max(least, each.value - each.error);
