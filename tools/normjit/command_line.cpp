@@ -19,17 +19,16 @@ namespace {
 /// Returns what is wrong with a word that should name a command of `app`, or nothing if it does name one. That command
 /// checks its own subcommand in turn. `path` is how the user calls the app.
 std::string wrong_command(const CLI::App& app, const std::string& path, const std::string& word) {
-    const std::string given = word.starts_with('-') ? "" : word;
     std::string allowed;
     for (const CLI::App* command : app.get_subcommands({})) {
         allowed += " " + command->get_name();
-        if (command->get_name() != given) continue;
+        if (command->get_name() != word) continue;
         if (command->get_require_subcommand_min() == 0 || !command->get_subcommands().empty()) return {};
         const std::vector<std::string> rest = command->remaining();
-        return wrong_command(*command, path + " " + given, rest.empty() ? "" : rest.front());
+        return wrong_command(*command, path + " " + word, rest.empty() ? "" : rest.front());
     }
     return fmt::format("{}; allowed:{} (see {} --help)",
-                       given.empty() ? "no command" : fmt::format("unknown command '{}'", given), allowed, path);
+                       word.empty() ? "no command" : fmt::format("unknown command '{}'", word), allowed, path);
 }
 
 /// Reads numbers as specs do. CLI11 would read 010 as 8, and would accept nan in any range and numbers that are too
