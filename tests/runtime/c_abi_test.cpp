@@ -15,7 +15,6 @@
 #include <memory>
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -223,17 +222,18 @@ TEST_CASE("c: a thread that is cancelled in a callback of a launch goes on until
         const auto memory = normjit::allocate_aligned(64, bytes);
         if (options.parallel_for.run != nullptr) ones.arguments.workspace = memory.get();
         ones.arguments.workspace_bytes = bytes;
-        std::pair<const normjit_kernel*, const normjit_arguments*> launch{kernel.get(), &ones.arguments};
+        struct Launch {
+            const normjit_kernel* kernel;
+            const normjit_arguments* arguments;
+            void run() const { CHECK(normjit_launch(kernel, arguments) == NORMJIT_OK); }
+        } launch{kernel.get(), &ones.arguments};
         pthread_t thread;
-        REQUIRE(pthread_create(
-                    &thread, nullptr,
-                    [](void* self) -> void* {
-                        const auto& [of, arguments] = *static_cast<decltype(launch)*>(self);
-                        CHECK(normjit_launch(of, arguments) == NORMJIT_OK);
-                        pthread_testcancel();
-                        return nullptr;
-                    },
-                    &launch) == 0);
+        const auto run = [](void* self) -> void* {
+            static_cast<const Launch*>(self)->run();
+            pthread_testcancel();
+            return nullptr;
+        };
+        REQUIRE(pthread_create(&thread, nullptr, run, &launch) == 0);
         void* result = nullptr;
         pthread_join(thread, &result);
         CHECK(result == PTHREAD_CANCELED);
