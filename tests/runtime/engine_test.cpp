@@ -30,6 +30,14 @@ TEST_CASE("threads of an engine") {
           "engine: thread_policy: openmp; with a parallel_for it must be automatic");
 }
 
+TEST_CASE("schedules are for the cores that work on a launch") {
+    if (!host_target().ok()) return;
+    const int cores = host_target()->cpu.cores;
+    CHECK(engine(1)->target().cpu.cores == 1);
+    CHECK(engine(cores)->target() == *host_target());
+    CHECK(engine(cores + 1)->target() == *host_target());
+}
+
 TEST_CASE("compile takes the heuristic's schedule unless told otherwise") {
     if (!host_target().ok()) return;
     const Engine one = *engine(1);

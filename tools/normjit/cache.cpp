@@ -273,6 +273,7 @@ Command add_cache(const CommandLine& program) {
     const CommandLine filling = add("fill", "Make the kernels of specs, as a program on the device would", fill);
     filling.add_option("specs", options->specs, "Files of specs, as NORMJIT_CAPTURE writes them, and specs");
     add_device_option(filling, options->device);
+    add_threads_option(filling, options->device);
     add("pack", "Write all kernels of the folder into one file", pack)
         .add_option("-o,--output", options->output, "The pack", {.required = true});
     return {line, [options, actions] {

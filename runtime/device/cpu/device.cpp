@@ -79,6 +79,7 @@ OpenedDevice open_device(const EngineOptions& options) {
     if (options.backend != BackendChoice::automatic) target.cpu.backend = options.backend;
     NORMJIT_RETURN_IF_ERROR(settle_for_allowed(target, options.log));
     NORMJIT_TRY(auto threads, Threads::create(options, target.cpu.cores));
+    target.cpu.cores = std::min(target.cpu.cores, threads->count());  // schedules are for those that work on a launch
     return std::shared_ptr<const Device>(std::make_shared<CpuDevice>(target, std::move(threads)));
 }
 
