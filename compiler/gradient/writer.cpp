@@ -71,6 +71,17 @@ Expr Writer::write_new(const Sum& sum) {
     return factor == ir::no_value ? write_terms(sum) : write_factored(sum, factor);
 }
 
+/// True if the sum that is left without a factor of all terms is known. Makes it only if its first term says that it
+/// may be.
+bool Writer::is_written_without(const Sum& sum, ValueId factor) const {
+    const Term first = *sum.begin() * of_value(factor, -1);
+    const bool may_be = std::ranges::any_of(written_, [&](const auto& entry) {
+        const Sum& known = entry.first;
+        return known.size() == sum.size() && *known.begin() == first;
+    });
+    return may_be && find(sum * of_value(factor, -1)) != nullptr;
+}
+
 /// Returns the factor that the largest number of terms share; no_value if no two terms share one.
 ValueId Writer::common_factor(const Sum& sum) const {
     std::map<ValueId, int> counts;
@@ -81,8 +92,7 @@ ValueId Writer::common_factor(const Sum& sum) const {
     std::tuple<int, bool, bool> best_rank{1, true, true};
     for (const auto& [id, count] : counts) {
         if (count < 2) continue;
-        const bool rest_is_written =
-            static_cast<size_t>(count) == sum.size() && find(sum * of_value(id, -1)) != nullptr;
+        const bool rest_is_written = static_cast<size_t>(count) == sum.size() && is_written_without(sum, id);
         const std::tuple rank{count, rest_is_written, is_of_row(id)};
         if (rank > best_rank) std::tie(best, best_rank) = std::tie(id, rank);
     }

@@ -32,6 +32,7 @@ class Writer {
     bool is_of_row(ir::ValueId id) const;
     ir::ValueId common_factor(const Sum& sum) const;
     const ir::ValueId* find(const Sum& sum) const;
+    bool is_written_without(const Sum& sum, ir::ValueId factor) const;
     ir::Expr write_new(const Sum& sum);
     ir::Expr write_factored(const Sum& sum, ir::ValueId factor);
     ir::Expr write_terms(const Sum& sum);
