@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+# needs: torch numpy
+"""Formulas in PyTorch that read or write int8, e4m3, e5m2 and e8m0."""
+import normjit
+import normjit.torch
+import pytest
+import torch
+
+
+def drawn(*shape):
+    generator = torch.Generator().manual_seed(sum(shape))
+    return torch.randn(*shape, generator=generator, dtype=torch.float64).float()
+
+
+@pytest.mark.parametrize("name, types", [
+    ("rmsnorm_i8", {"y": torch.int8}), ("rmsnorm_e4m3", {"y": torch.float8_e4m3fn}), ("rmsnorm_e4m3", {"y": torch.float8_e5m2}),
+    ("rmsnorm_mx", {"y": torch.float8_e4m3fn, "scale": torch.float8_e8m0fnu}), ("rmsnorm_blocks", {"y": torch.float8_e4m3fn})])
+def test_outputs_of_8_bits(name, types):
+    norm, x, gamma = normjit.torch.formula(name), drawn(3, 5, 256), drawn(256)
+    made = norm(x=x, gamma=gamma, dtypes=types)
+    wide = norm(x=x, gamma=gamma, dtypes={"y": torch.float32})
+    for each, exact, output in zip(made, wide, ("y", "scale")):
+        assert each.dtype == types.get(output, torch.float32)
+        # e8m0 is rounded up, at the wide result as well; the others are rounded to nearest: half of the last of 4 or 3 bits
+        far = 0.5 if each.dtype == torch.int8 else exact.abs().float() * 2.0**-4 if output == "y" else exact.abs().float()
+        far = far * 2 if each.dtype == torch.float8_e5m2 else far
+        assert ((each.float() - exact.float()).abs() <= far + 2.0**-9).all()
+    compiled = torch.compile(lambda x: norm(x=x, gamma=gamma, dtypes=types), backend="aot_eager", fullgraph=True)(x)
+    of_slices = torch.func.vmap(lambda x: norm(x=x, gamma=gamma, dtypes=types))(x)
+    for one, other, batched in zip(made, compiled, of_slices):
+        assert one.dtype == other.dtype == batched.dtype and torch.equal(one.float(), other.float())
+        assert torch.isclose(one.float(), batched.float(), rtol=1e-5).float().mean() > 0.98  # torch's sums round otherwise
+    assert [each.dtype for each in norm(x=x[:0], gamma=gamma, dtypes=types)] == [each.dtype for each in made]
+
+
+def test_gradients_beside_int8():
+    """int8 has no gradient; what is computed beside it has one."""
+    norm, x, gamma = normjit.torch.formula("rmsnorm_i8"), drawn(3, 256).requires_grad_(), drawn(256)
+    y, scale = norm(x=x, gamma=gamma, dtypes={"y": torch.int8})
+    assert not y.requires_grad
+    scale.sum().backward()
+    normal = x.detach().clone().requires_grad_()
+    v = normal * torch.rsqrt(normal.square().mean(-1, keepdim=True) + 1e-5) * gamma
+    (v.abs().amax(-1) / 127).sum().backward()
+    torch.testing.assert_close(x.grad, normal.grad)
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.float8_e4m3fn])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_matrices_of_8_bits_are_read(dtype, compiled):
+    norm = normjit.torch.formula("norm f(x[M,N], scale[M], g[N]) -> y[M,N] { v = x * scale; y = v * rsqrt(row_mean(v * v) + eps) * g }")
+    x, scale, g = (drawn(3, 5, 256) * 40).to(dtype), drawn(3, 5).abs() + 0.1, drawn(256).requires_grad_()
+    v = x.float() * scale[..., None]
+    right = v * torch.rsqrt(v.square().mean(-1, keepdim=True) + 1e-5) * g
+    y = (torch.compile(norm, backend="aot_eager", fullgraph=True) if compiled else norm)(x=x, scale=scale, g=g)
+    torch.testing.assert_close(y, right)
+    torch.testing.assert_close(torch.autograd.grad(y.square().sum(), g), torch.autograd.grad(right.square().sum(), g))
+    assert norm(x=x, scale=scale, g=g, dtypes={"y": torch.bfloat16}).dtype == torch.bfloat16
+    torch.testing.assert_close(torch.func.vmap(lambda x, scale: norm(x=x, scale=scale, g=g.detach()))(x, scale), y.detach())
+    with pytest.raises(normjit.InvalidArgument, match="scale: its type is torch.int8; allowed: torch.float32"):
+        norm(x=x, scale=scale.to(torch.int8), g=g)
+
+
+@pytest.mark.parametrize("types, message", [
+    ({"scale": torch.int8}, "dtypes: scale: is no output matrix; allowed: y"), ({"q": torch.int8}, "dtypes: q: is no output matrix"),
+    ({"y": torch.int16}, r"dtypes: y: torch.int16; allowed: torch.float32, .*torch.int8"), ({"y": "int8"}, "dtypes: y: int8; allowed"),
+    (torch.int8, "dtypes: is dtype; must be a mapping of outputs' names to types")])
+def test_types_that_no_kernel_stores(types, message):
+    with pytest.raises(normjit.InvalidArgument, match=message):
+        normjit.torch.formula("rmsnorm_i8")(x=drawn(3, 256), dtypes=types)
