@@ -220,8 +220,7 @@ def _launched(problem: _Problem, which: str, given: dict[str, Any], readable: di
     words += ["save=none"] if which == "backward" else []
     words += ["slices=any"] if has_slices else []
     spec = " ".join(words + [f"{name}={value!r}" for name, value in problem.numbers])
-    places = formulas._places(spec)
-    call = _Call(spec, ",".join(str(places[name]) for name in (*order, *results)), slices,
+    call = _Call(spec, ",".join(map(str, formulas._places(spec, (*order, *results)))), slices,
                  tuple("M" in readable[name].axes for name in order), tuple("M" in tensor.axes for tensor, _, _ in results.values()),
                  tuple((flat(tensor, shape), dtype) for tensor, shape, dtype in results.values()))
     return _called(call, *calls._alike(operands))

@@ -10,7 +10,7 @@ import math
 import re
 
 from normjit import _graphs, _library, _operand, arrays
-from normjit._library import DTYPES, InvalidArgument, library
+from normjit._library import InvalidArgument, library
 
 TYPE_CHECKING = False  # like typing.TYPE_CHECKING, but importing typing takes milliseconds
 if TYPE_CHECKING:
@@ -262,8 +262,8 @@ class Formula:
             words.append(f"slices={like.shape[0] or 'any'}")
         words += [f"{name}={float(value)!r}" for name, value in sorted(numbers.items())]
         text, rows = " ".join(words), math.prod(like.shape[1 if self._has_slices else 0:-1])
-        kernel, places = _kernel(like.device, text, rows, stream), _places(text)
-        return kernel, {places[name]: operand for name, operand in operands.items() if name in places}
+        kernel = _kernel(like.device, text, rows, stream)
+        return kernel, dict(zip(_places(text, tuple(operands)), operands.values()))
 
 
 def formula(text: str) -> Formula:
@@ -341,14 +341,12 @@ def _kernel(device: str, text: str, rows: int, stream: int | None) -> _library.K
 
 
 @functools.lru_cache(maxsize=512)
-def _places(text: str) -> dict[str, int]:
-    """Returns the numbers of a spec's tensors by name."""
-    spec, places = _spec(text), {}
-    for name in re.findall(r"(\w+)=(?:%s)\b" % "|".join(DTYPES), text.rpartition("}")[2]):
-        number = ctypes.c_int32()
-        _library.check(library.normjit_spec_tensor(ctypes.byref(spec), name.encode(), ctypes.byref(number)))
-        places[name] = number.value
-    return places
+def _places(text: str, names: tuple[str, ...]) -> tuple[int, ...]:
+    """Returns the numbers that these tensors have in a spec."""
+    numbers = [ctypes.c_int32() for _ in names]
+    for name, number in zip(names, numbers):
+        _library.check(library.normjit_spec_tensor(ctypes.byref(_spec(text)), name.encode(), ctypes.byref(number)))
+    return tuple(number.value for number in numbers)
 
 
 def _find_run(operand: Any, tensor: Any, like: Any, numbers: dict[str, float]) -> None:

@@ -357,6 +357,14 @@ def test_names_of_python():
                 normjit.formula(text)
 
 
+@pytest.mark.parametrize("name", ["f32", "i8"])
+def test_names_of_types(name):
+    x = normal(4, 9)
+    norm = normjit.formula(f"norm f(x[M,N]) -> {name}[M,N] {{ {name} = x * 2 }}")
+    numpy.testing.assert_array_equal(norm(x=x)[0], 2 * x)
+    numpy.testing.assert_array_equal(norm.backward(**{"x": x, f"d{name}": x}).dx, 2 * x)
+
+
 def test_names_of_numbers():
     norm = normjit.formula("norm f(x[M,N], g?[N/R], h?[N/128]) -> y[M,N]\n  v = max(k, x) * 1e-5 # e f\n  y = (v * g + .5e3 * z2) * h / N\n")
     assert norm.numbers == ("R", "k", "z2")
