@@ -45,12 +45,13 @@ def version():
 
 
 def write_wheel(pack, folder):
-    name = "normjit_kernels_" + pack.stem
+    kind = re.sub(r"[^A-Za-z0-9]+", "_", pack.stem)  # a hyphen ends a wheel's name, and a colon a pack's in a list
+    name = f"normjit_kernels_{kind}"
     info = f"{name}-{version()}.dist-info"
     files = {
-        f"normjit_kernels/{pack.name}": pack.read_bytes(),
+        f"normjit_kernels/{kind}.pack": pack.read_bytes(),
         f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version()}\nLicense: Apache-2.0\n"
-                            f"Summary: Kernels of normjit, compiled for {pack.stem}\n".encode(),
+                            f"Summary: Kernels of normjit, compiled for {kind}\n".encode(),
         f"{info}/WHEEL": b"Wheel-Version: 1.0\nGenerator: normjit\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }
     hashes = {path: base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()

@@ -155,7 +155,7 @@ def test_kernels_wheel(tmp_path):
     specs = run(tool, "specs").stdout.splitlines()
     assert len(specs) == len(set(specs)) > 200 and "rmsnorm rows=~4096 cols=4096 x=bf16" in specs
     (tmp_path / "specs.txt").write_text("\n".join(specs[:20]))
-    pack, site = str(tmp_path / "sm_90.pack"), tmp_path / "site"
+    pack, site = str(tmp_path / "x86-64:4.pack"), tmp_path / "site"
     for words in (["cache", "fill", str(tmp_path / "specs.txt")], ["cache", "pack", "-o", pack]):
         done = run("-m", "normjit", *words, "--dir", str(tmp_path / "warm"))
         assert done.returncode == 0, done.stderr
@@ -164,7 +164,7 @@ def test_kernels_wheel(tmp_path):
     if "No module named pip" in done.stderr:
         pytest.skip("no pip")
     assert done.returncode == 0, done.stderr
-    installed = site / "normjit_kernels/sm_90.pack"
+    installed = site / "normjit_kernels/x86_64_4.pack"
     assert installed.read_bytes() == pathlib.Path(pack).read_bytes()
     told = f"import os; from normjit import _library; _library.name_packs({str(site / 'normjit_kernels')!r}); " \
         "print(os.environ.get('NORMJIT_CACHE_PACKS'))"
