@@ -248,10 +248,11 @@ def call_handler(kind, results, *operands, slices=0, **attributes):
     def on(platform, x, *others):
         of_rows = (1, 0) if platform == "cpu" else (_count_rows(x), slices)  # the CPU's handler provides its workspace
         workspace = max(_prepare(device, attributes["spec"], *of_rows) for device in _devices(platform))
-        made = [_result(shape, dtype, x) for shape, dtype in results]
+        made = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in results]
         if platform == "cuda":  # this is XLA's memory, which lives as long as a graph that captured the call
-            made.append(_result((max(workspace, 1),), jnp.uint8, x))
-        return tuple(jax.ffi.ffi_call(f"normjit_{kind}", made)(x, *others, **attributes)[: len(results)])
+            made.append(jax.ShapeDtypeStruct((max(workspace, 1),), jnp.uint8))
+        found = jax.ffi.ffi_call(f"normjit_{kind}", made)(x, *others, **attributes)
+        return tuple(_alike([x, *found[: len(results)]])[1:])
 
     @jax.custom_jvp
     def call(*operands):
@@ -298,7 +299,7 @@ def _axes(array):
 
 
 def _alike(arrays):
-    """Makes all arrays differ over the same mesh axes, as the inputs of a call must, and returns them."""
+    """Makes all arrays differ over the same mesh axes, as the operands of a call must, and returns them."""
     axes = frozenset().union(*map(_axes, arrays))
     return [_varying(array, tuple(sorted(axes - _axes(array)))) for array in arrays]
 
@@ -307,19 +308,6 @@ def _varying(array, axes):
     if not axes:
         return array
     return jax.lax.pcast(array, axes, to="varying") if hasattr(jax.lax, "pcast") else jax.lax.pvary(array, axes)
-
-
-def _result(shape, dtype, like):
-    """Returns the shape and type of a call's result, which differs over the same mesh axes as the input `like`."""
-    axes = _axes(like)
-    if not axes:
-        return jax.ShapeDtypeStruct(shape, dtype)
-    if hasattr(jax.sharding, "ManualAxisType"):
-        sharding = jax.sharding.NamedSharding(jax.typeof(like).sharding.mesh, jax.sharding.PartitionSpec())
-        return jax.ShapeDtypeStruct(
-            shape, dtype, sharding=sharding, manual_axis_type=jax.sharding.ManualAxisType(varying=axes)
-        )
-    return jax.ShapeDtypeStruct(shape, dtype, vma=axes)
 
 
 def _summed(gradient, like):
