@@ -182,7 +182,7 @@ typedef struct normjit_log {
 typedef struct normjit_engine_options {
     size_t size;
     const char* device; /* NULL: "cpu" */
-    int32_t threads;    /* the cores that schedules are chosen for; 0: one per core, or as many as OpenMP has */
+    int32_t threads;    /* schedules are chosen for as many; 0: one per core, or as many as OpenMP has */
     normjit_parallel_for parallel_for;
     normjit_allocator allocator;
     normjit_log log;

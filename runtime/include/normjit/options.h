@@ -79,7 +79,7 @@ std::string_view name(ThreadPolicy policy);
 struct EngineOptions {
     std::string device = "cpu";  ///< "cpu", or "cuda:0" for the first GPU that the CUDA driver shows this process
     int threads = 0;  ///< CPU threads of a launch, including the caller's: the cores that schedules are chosen for.
-                      ///< 0: one per available core, or as many as OpenMP has
+                      ///< 0: one per available core, or as many as OpenMP has; schedules are for all cores
     std::optional<IsaCap> isa = {};                    ///< CPU; if not set, from NORMJIT_ISA, else `machine`
     BackendChoice backend = BackendChoice::automatic;  ///< CPU: the code generator
     /// If set, CPU launches use these threads, whatever the policy is.
