@@ -4,6 +4,9 @@
 
     tools/lab/two_builds.py OLD NEW tools/lab/gpu_shapes.txt --device cuda:0 --rounds 3 --json ratios.json
 
+With --changed and a target, such as "sm_90 sms=132", only those are measured for which the builds choose different
+schedules; --changed and --list print these, on any machine.
+
 A round runs `normjit bench` of one build, then of the other, and the next round in reverse order, so that drift of
 the machine affects both. A shape's figure is the median of its times over the rounds. The last lines are the geometric
 mean of old time / new time and the shapes below --least.
@@ -11,6 +14,7 @@ mean of old time / new time and the shapes below --least.
 import argparse
 import json
 import math
+import os
 import statistics
 import subprocess
 import sys
@@ -25,6 +29,19 @@ def bench(program, arguments):
         return {(r["spec"], r.get("threads")): r["median_seconds"] for r in json.load(open(out.name))["results"]}
 
 
+def schedule(program, spec, target):
+    command = [program, "compile", spec, "--target", target, "--emit", "schedule"]
+    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, "NORMJIT_RECORDS": "off"}).stdout
+
+
+def changed(old, new, shapes, target):
+    """Returns the specs, also of files, for which the two programs choose different schedules."""
+    files = [name for name in shapes if os.path.exists(name)]
+    lines = [line.partition("#")[0].strip() for name in files for line in open(name)]
+    specs = dict.fromkeys([*filter(None, lines), *(name for name in shapes if name not in files)])
+    return [spec for spec in specs if schedule(old, spec, target) != schedule(new, spec, target)]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("old")
@@ -36,7 +53,14 @@ def main():
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--least", type=float, default=0.97, help="ratios below are listed")
     parser.add_argument("--json", help="all times, to this file")
+    parser.add_argument("--changed", metavar="TARGET", help="leave out shapes whose schedules for this target are the same")
+    parser.add_argument("--list", action="store_true", help="print the shapes and measure nothing")
     options = parser.parse_args()
+    if options.changed:
+        options.shapes = changed(options.old, options.new, options.shapes, options.changed)
+    if options.list or not options.shapes:
+        print(*options.shapes, sep="\n")
+        return
 
     arguments = [*options.shapes, "--device", options.device, "--seconds", options.seconds]
     if options.threads:
