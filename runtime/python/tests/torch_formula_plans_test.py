@@ -144,6 +144,18 @@ def test_negated_views_are_not_taken_as_they_are(runs):
     torch.testing.assert_close(norm(**{**given, "x": x}), norm(**{**given, "x": -given["x"]}))
 
 
+def test_zeros_without_memory_are_not_taken_as_they_are(runs):
+    """Torch represents tangents and gradients of zeros by tensors whose address is null."""
+    norm, (_, given) = normjit.torch.formula(GATED), gated()
+    leaf = given["x"].clone().requires_grad_()
+    for _ in range(3):
+        y = norm(**{**given, "x": leaf})
+        torch.autograd.grad(y, leaf, torch.ones_like(y))
+    zeros = torch._efficientzerotensor(y.shape, dtype=y.dtype)
+    assert not norm(**{**given, "x": zeros}).any()
+    assert not torch.autograd.grad(norm(**{**given, "x": leaf}), leaf, zeros)[0].any()
+
+
 def test_threads_share_plans():
     norm, failures = normjit.torch.formula(GATED), []
 

@@ -201,7 +201,7 @@ def is_eager(tensors: Sequence[torch.Tensor | None]) -> bool:
     if torch.compiler.is_compiling() or is_looked_into() or torch._C._len_torch_dispatch_stack() or (
             torch._C._dispatch_tls_is_dispatch_key_included(torch._C.DispatchKey.PreDispatch)):
         return False
-    return all([each is None or (type(each) in PLAIN and (each.is_cuda or each.is_cpu)
+    return all([each is None or (type(each) in PLAIN and (each.is_cuda or each.is_cpu) and not each._is_zerotensor()
                                  and not torch._C._functorch.is_legacy_batchedtensor(each)) for each in tensors])
 
 
