@@ -21,7 +21,7 @@ from normjit._library import InvalidArgument
 _library.require("torch", "2.10", by="normjit.torch")
 import torch  # noqa: E402
 
-from normjit.torch import _kernels, probes, sources  # noqa: E402
+from normjit.torch import _kernels, formula_operators, graph_operator, probes, sources  # noqa: E402
 from normjit.torch._kernels import batch_invariant, is_batch_invariant  # noqa: E402
 from normjit.torch.announcement import announce  # noqa: E402
 from normjit.torch.formulas import Norm, formula  # noqa: E402
@@ -35,6 +35,8 @@ from normjit.torch.rowwise import rowwise  # noqa: E402
 from normjit.torch.speed import times_torchs  # noqa: E402
 
 announce()
+formula_operators.register()  # graphs that torch loads from a file call these operators
+graph_operator.register()
 
 __all__ = ["Found", "GraphPass", "LayerNorm", "Norm", "RMSNorm", "batch_invariant", "disable", "enable", "enabled",
            "enabled_operators", "formula", "found", "graph_report", "is_batch_invariant", "is_enabled",

@@ -121,7 +121,6 @@ _made = functools.lru_cache(maxsize=None)(Norm)
 
 def _line(text: str) -> str:
     """Returns a formula in one line."""
-    formula_operators.register()
     return normjit.formula(text).text
 
 

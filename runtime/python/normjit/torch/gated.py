@@ -89,7 +89,7 @@ class _Gated(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, dy: torch.Tensor) -> Any:
         x, gate, weight = ctx.saved_tensors
-        norm, text = ctx.norm, ctx.norm.text()  # this defines the operators if necessary
+        norm, text = ctx.norm, ctx.norm.text()
         tensors = [norm.matrix(x), norm.matrix(gate), norm.columns(weight), norm.matrix(dy)]
         wanted = [name for name, needs in zip(("dx", "dz", "dgamma"), ctx.needs_input_grad) if needs]
         numbers = norm.numbers()

@@ -43,7 +43,6 @@ class GraphPass(CustomGraphPass):
         if take not in TAKE:
             raise InvalidArgument(f"{OPTION}: {take!r}; allowed: {', '.join(TAKE)}")
         self.take, self.after = take, after
-        graph_operator.register()
 
     def __call__(self, graph: torch.fx.Graph) -> None:
         for each in _listed(self.after):
