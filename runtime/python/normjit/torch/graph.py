@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from torch._inductor import config
+from torch._inductor import config, custom_graph_pass
 from torch._inductor.custom_graph_pass import CustomGraphPass
 
 import normjit
@@ -27,10 +27,13 @@ TAKE = ("faster", "all", "none")
 OPTION = "normjit.take"
 SLOWER = "its predicted time is not lower than that of Inductor's kernels"
 
+# A pass to which Inductor says whether the graph is for inference; some versions of torch have no such passes.
+InferenceAware: Any = getattr(custom_graph_pass, "CustomInferenceAwareGraphPass", None)
+
 _reported: list[dict[str, Any]] = []
 
 
-class GraphPass(CustomGraphPass):
+class GraphPass(InferenceAware or CustomGraphPass):  # type: ignore[misc]
     """A pass over Inductor's post-grad graphs, for use with another backend:
 
         torch.compile(model, options={"post_grad_custom_pre_pass": normjit.torch.GraphPass()})
@@ -44,9 +47,12 @@ class GraphPass(CustomGraphPass):
             raise InvalidArgument(f"{OPTION}: {take!r}; allowed: {', '.join(TAKE)}")
         self.take, self.after = take, after
 
-    def __call__(self, graph: torch.fx.Graph) -> None:
+    def __call__(self, graph: torch.fx.Graph, is_inference: bool = False) -> None:
         for each in _listed(self.after):
-            each(graph)
+            if InferenceAware is not None and isinstance(each, InferenceAware):
+                each(graph, is_inference)
+            else:
+                each(graph)
         if self.take != "none":
             _rewrite(graph, self.take)
 
