@@ -72,14 +72,16 @@ TEST_CASE("an output may be the same memory as an input, although values wait fo
     const Spec spec = *parse_spec(
         "norm f(x[M,N], z[M,N]) -> y[M,N], h[M,N] { v = silu(x) * gelu(z); w = erf(z) * sigmoid(x); "
         "h = v * w + partner(x); y = tanh(v) * w + partner(z) * v } cols=272 save=none out=dx,dz");
-    const OperandList operands(spec);  // `portable` cannot take such a long formula
+    const OperandList operands(spec);
     for (const IsaCap isa : {IsaCap::machine, IsaCap::avx2, IsaCap::sse}) {
         EngineOptions options;
         options.threads = 1, options.isa = isa, options.cache.folder = "";
         const auto engine = Engine::create(options);
         REQUIRE(engine.ok());
+        // Not every build has LLVM, and portable code, which takes its place, cannot hold such a long formula.
+        if (*backend_of(engine->target()) == "portable") continue;
         const auto kernel = engine->prepare(spec);
-        if (kernel.status().code() == Code::unavailable) continue;  // not every build has LLVM
+        if (kernel.status().code() == Code::unavailable) continue;
         REQUIRE_MESSAGE(kernel.ok(), kernel.status().message());
         const std::vector<float> separate = results(*kernel, operands, nullptr, nullptr);
         for (const Operand& output : operands.matrix_outputs()) {
