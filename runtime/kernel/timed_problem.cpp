@@ -61,6 +61,12 @@ Expected<double> seconds_of(const Kernel& kernel, int launches, const std::funct
 
 }  // namespace
 
+Deadline::Clock::time_point Deadline::after(Clock::time_point begin, double seconds) {
+    constexpr double most = 1e9;
+    const std::chrono::duration<double> counted(std::min(seconds, most));
+    return begin + std::chrono::duration_cast<Clock::duration>(counted);
+}
+
 Status Deadline::error(const char* what) const {
     return unavailable(is_stopped() ? "tuning: stopped" : fmt::format("tuning: there is no time to {}", what));
 }

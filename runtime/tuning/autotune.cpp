@@ -29,12 +29,7 @@ Expected<AutotuneResult> autotune(const Spec& spec, const Target& target, const 
                                   const std::atomic<bool>& stop, const MakeKernel& make, const OpenProblem& open) {
     AutotuneResult result{start};
     const auto begin = Deadline::Clock::now();
-    const auto after = [&](double time) {
-        constexpr double most = 1e9;  // 31 years, which a clock can count
-        const std::chrono::duration<double> counted(std::min(time, most));
-        return begin + std::chrono::duration_cast<Deadline::Clock::duration>(counted);
-    };
-    const Deadline end{after(seconds), &stop};
+    const Deadline end{Deadline::after(begin, seconds), &stop};
     NORMJIT_TRY(std::unique_ptr<TimedProblem> problem, open(end));
     const double opening = std::chrono::duration<double>(Deadline::Clock::now() - begin).count();
     if (opening * (1 + confirmations) > seconds) {
@@ -49,7 +44,8 @@ Expected<AutotuneResult> autotune(const Spec& spec, const Target& target, const 
         NORMJIT_TRY(const auto times, problem->time(pair, rounds));
         return compare(times[0], times[1]);
     };
-    const Deadline end_of_search{after(seconds * (1 - final_share) - confirmations * opening), &stop};
+    const double searching = seconds * (1 - final_share) - confirmations * opening;
+    const Deadline end_of_search{Deadline::after(begin, searching), &stop};
     while (!end_of_search.has_passed()) {
         const auto schedule = search.next();
         if (!schedule) break;

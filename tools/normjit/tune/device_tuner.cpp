@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tune/device_tuner.h"
 
+#include "kernel/timed_problem.h"
 #include "support/try.h"
 #include "tune/compilers.h"
 #include "tuning/statistics.h"
@@ -67,9 +68,7 @@ Status DeviceTuner::start() {
 /// ended.
 Expected<Json> DeviceTuner::ask(const Json& request, double seconds) {
     if (!request.is_null()) NORMJIT_RETURN_IF_ERROR(worker_.channel().send(request));
-    const auto deadline =
-        Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
-    auto answer = worker_.channel().receive(deadline);
+    auto answer = worker_.channel().receive(Deadline::after(Clock::now(), seconds));
     if (answer.ok()) return answer;
     if (answer.status().code() == Code::failed) {
         worker_.kill();

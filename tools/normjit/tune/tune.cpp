@@ -4,6 +4,7 @@
 #include "command.h"
 #include "console.h"
 #include "files.h"
+#include "kernel/timed_problem.h"
 #include "shapes.h"
 #include "support/text.h"
 #include "support/try.h"
@@ -69,8 +70,7 @@ Expected<double> read_budget(const std::string& text) {
     const auto number = text::parse_double(digits);
     if (!number.ok() || *number <= 0)
         return invalid_argument(fmt::format("--budget {}: must be a time, such as 90s, 10m or 2h", text));
-    constexpr double most = 1e9;  // 31 years, which a clock can count
-    return std::min(*number * seconds[unit == units.npos ? 0 : unit], most);
+    return *number * seconds[unit == units.npos ? 0 : unit];
 }
 
 /// Keeps one part of the specs: "2/4" is the second of four parts, which has every fourth problem. "0/4" is "4/4", for
@@ -204,7 +204,7 @@ Status run(const TuneOptions& options) {
     auto deadline = Clock::time_point::max();
     if (!options.budget.empty()) {
         NORMJIT_TRY(const double budget, read_budget(options.budget));
-        deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(budget));
+        deadline = Deadline::after(Clock::now(), budget);
     }
     std::vector<std::string> files = options.inputs;
     NORMJIT_RETURN_IF_ERROR(check_growable(output));
