@@ -21,17 +21,17 @@ import sys
 import tempfile
 
 
+def run(program, *arguments):
+    done = subprocess.run([program, *arguments], capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(f"{program}: {done.stderr.strip()}")
+    return done.stdout
+
+
 def bench(program, arguments):
     with tempfile.NamedTemporaryFile(suffix=".json") as out:
-        done = subprocess.run([program, "bench", *arguments, "--json", out.name], capture_output=True, text=True)
-        if done.returncode != 0:
-            sys.exit(f"{program}: {done.stderr.strip()}")
+        run(program, "bench", *arguments, "--json", out.name)
         return {(r["spec"], r.get("threads")): r["median_seconds"] for r in json.load(open(out.name))["results"]}
-
-
-def schedule(program, spec, target):
-    command = [program, "compile", spec, "--target", target, "--emit", "schedule"]
-    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, "NORMJIT_RECORDS": "off"}).stdout
 
 
 def changed(old, new, shapes, target):
@@ -39,7 +39,8 @@ def changed(old, new, shapes, target):
     files = [name for name in shapes if os.path.exists(name)]
     lines = [line.partition("#")[0].strip() for name in files for line in open(name)]
     specs = dict.fromkeys([*filter(None, lines), *(name for name in shapes if name not in files)])
-    return [spec for spec in specs if schedule(old, spec, target) != schedule(new, spec, target)]
+    stage = ("--target", target, "--emit", "schedule")
+    return [spec for spec in specs if run(old, "compile", spec, *stage) != run(new, "compile", spec, *stage)]
 
 
 def main():
