@@ -5,11 +5,7 @@ import normjit
 import normjit.torch
 import pytest
 import torch
-
-
-def drawn(*shape):
-    generator = torch.Generator().manual_seed(sum(shape))
-    return torch.randn(*shape, generator=generator, dtype=torch.float64).float()
+from torch_formula_cases import drawn
 
 
 @pytest.mark.parametrize("name, types", [

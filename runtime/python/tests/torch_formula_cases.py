@@ -20,9 +20,13 @@ def formula(x, z, gamma=None):
     return normjit.torch.formula(GATED)(x=x, z=z, gamma=gamma)
 
 
-def leaf(*shape, dtype=torch.float64, seed=0):
+def drawn(*shape, dtype=torch.float32, seed=0):
     generator = torch.Generator().manual_seed(seed + sum(shape))
-    return torch.randn(*shape, generator=generator, dtype=torch.float64).to(dtype).requires_grad_()
+    return torch.randn(*shape, generator=generator, dtype=torch.float64).to(dtype)
+
+
+def leaf(*shape, dtype=torch.float64, seed=0):
+    return drawn(*shape, dtype=dtype, seed=seed).requires_grad_()
 
 
 def leaves(*shape, dtype=torch.float64):

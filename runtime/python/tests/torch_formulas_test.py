@@ -7,17 +7,13 @@ import normjit
 import normjit.torch
 import pytest
 import torch
+from torch_formula_cases import drawn
 
 GATED = """norm gated(x[M,N], z[M,N], gamma?[N]) -> y[M,N], rstd?[M]
     rstd = rsqrt(row_mean(x * x) + eps)
     y    = x * rstd * gamma * silu(z)
 """
 TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 3e-2, torch.float64: 1e-12}
-
-
-def drawn(*shape, dtype=torch.float32, seed=0):
-    generator = torch.Generator().manual_seed(seed + sum(shape))
-    return torch.randn(*shape, generator=generator, dtype=torch.float64).to(dtype)
 
 
 def assert_same(ours, torchs, tensors, dtype):
