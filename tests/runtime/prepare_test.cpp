@@ -318,25 +318,13 @@ TEST_CASE("a thread that is cancelled while it prepares goes on until it leaves"
         pthread_cancel(pthread_self());
     };  // this happens before files are written
     const auto device = std::make_shared<FakeDevice>(*parse_target("x86-64-avx512"));
-    struct Thread {
-        Engine engine;
-        bool is_ready = false;
-        void prepare() { is_ready = engine.prepare(spec(30)).ok(); }
-    } mine{make_engine(
-        device, {.cache = {.folder = folder.path(), .bytes = 1 << 30, .everything = true}, .log = {cancel, nullptr}})};
-    const auto run = [](void* self) -> void* {
-        static_cast<Thread*>(self)->prepare();
-        pthread_testcancel();  // AddressSanitizer expects no objects in a function that a cancellation leaves
-        return nullptr;
-    };
-    pthread_t thread;
-    REQUIRE(pthread_create(&thread, nullptr, run, &mine) == 0);
-    void* result = nullptr;
-    pthread_join(thread, &result);
-    CHECK(mine.is_ready);
-    CHECK(result == PTHREAD_CANCELED);
+    const Engine engine = make_engine(
+        device, {.cache = {.folder = folder.path(), .bytes = 1 << 30, .everything = true}, .log = {cancel, nullptr}});
+    bool is_ready = false;
+    CHECK(is_cancelled_after([&] { is_ready = engine.prepare(spec(30)).ok(); }));
+    CHECK(is_ready);
     CHECK(folder.entries() == 1);
-    CHECK(mine.engine.prepare(spec(30)).ok());
+    CHECK(engine.prepare(spec(30)).ok());
 }
 
 #ifdef __SANITIZE_THREAD__  // under ThreadSanitizer, a child of a process with threads cannot start threads
