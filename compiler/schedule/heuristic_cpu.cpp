@@ -105,18 +105,20 @@ int forward_prefetch(const Spec& spec, const Target& target) {
     return fits ? 3 : bytes_read(spec) < least ? 1 : 2;
 }
 
-/// Chooses the prefetch: none for data in L2, except for rows that a Zen 4 converts, nor for rows that threads share in
-/// one block; the current row if wide rows leave no room for the next, or if there is no next block; otherwise the next
-/// block (NOTES N-607).
+/// Chooses the prefetch: none for rows that threads share in one block; for data that may be in L2 the current row, which
+/// costs little if it is there, but on a Zen 4 none, except for rows that it converts; the current row if wide rows leave
+/// no room for the next, or if there is no next block; otherwise the next block (NOTES N-607).
 int choose_prefetch(const Spec& spec, const Target& target, const CpuSchedule& cpu, bool shares_rows) {
     if (cpu.overlap == 1) return 3;  // overlapped sweeps read the next block in any case
-    const bool one_block = spec.rows && *spec.rows <= cpu.row_block;
-    if (shares_rows && one_block) return 0;
+    const bool is_alone = is_for_one_thread(spec, target), one_block = spec.rows && *spec.rows <= cpu.row_block;
+    if (shares_rows && one_block && !is_alone) return 0;
     const bool is_zen4 = target.cpu.tune == Tune::zen4, is_usual = width_of(spec, target) == Width::usual;
-    if (spec.pass == Pass::forward && !is_zen4 && is_usual && !shares_rows && !is_for_one_thread(spec, target))
+    if (spec.pass == Pass::forward && !is_zen4 && is_usual && !shares_rows && !is_alone)
         return forward_prefetch(spec, target);
-    const bool may_be_in_l2 = moves_at_most(spec, target.cpu.l2_bytes);
-    if (may_be_in_l2 && !(is_zen4 && converts(spec) && !one_block)) return 0;
+    if (moves_at_most(spec, target.cpu.l2_bytes)) {
+        if (!is_zen4) return shares_rows && !is_alone ? 0 : 3;
+        if (one_block || !converts(spec)) return 0;
+    }
     const bool few_wide = has_few_rows(spec) && bytes_read(spec) > target.cpu.l2_bytes / 16;
     const bool fits = shares_rows || is_zen4 || (is_usual && !few_wide);
     return one_block || !fits ? 3 : 1;
