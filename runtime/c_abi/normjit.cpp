@@ -6,6 +6,7 @@
 #include "device/cpu/host_target.h"
 #include "support/text.h"
 #include "support/try.h"
+#include "system/caught.h"
 #include "system/fork_gate.h"
 
 #include "normjit/serialise.h"
@@ -63,16 +64,8 @@ normjit_status report(Code code, const char* message) noexcept {
 /// Runs a function that returns a Status.
 template <class Function>
 normjit_status guarded(const Function& function) noexcept {
-    try {
-        const Status status = function();
-        return status.ok() ? NORMJIT_OK : report(status.code(), status.message().c_str());
-    } catch (const std::bad_alloc&) {
-        return report(Code::failed, "out of memory");
-    } catch (const std::exception& error) {
-        return report(Code::failed, error.what());
-    } catch (...) {  // a callback threw it
-        return report(Code::failed, "an exception of an unknown type");
-    }
+    const Status status = caught(function);
+    return status.ok() ? NORMJIT_OK : report(status.code(), status.message().c_str());
 }
 
 Status check_handle(const void* handle, const char* name) {

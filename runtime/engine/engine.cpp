@@ -6,6 +6,7 @@
 #include "support/default_settings.h"
 #include "support/text.h"
 #include "support/try.h"
+#include "system/caught.h"
 #include "system/fork_gate.h"
 #include "system/nvtx.h"
 #include "tuning/autotune.h"
@@ -16,6 +17,8 @@
 #include <algorithm>
 #include <bit>
 #include <chrono>
+#include <optional>
+#include <tuple>
 
 #include <fmt/format.h>
 
@@ -199,10 +202,14 @@ Schedule Engine::Impl::tune(const Spec& spec, const Schedule& start) const {
         const auto open = [&](const Deadline& deadline) { return device_->open_timed_problem(spec, batch, deadline); };
         return tuning::autotune(spec, device_->target(), start, tune_seconds_, is_ending_, make, open);
     };
-    const auto result = measure();
-    if (!result.ok()) {
-        const Status& status = result.status();
-        log_(LogLevel::warning, fmt::format("'{}' is not tuned: {}", to_text(spec), status.message()).c_str());
+    std::optional<tuning::AutotuneResult> result;
+    const Status status = caught([&]() -> Status {
+        NORMJIT_TRY(result, measure());
+        return {};
+    });
+    if (!status.ok()) {
+        const LogLevel level = is_ending_ ? LogLevel::info : LogLevel::warning;
+        log_(level, fmt::format("'{}' is not tuned: {}", to_text(spec), status.message()).c_str());
         return start;
     }
     log_(LogLevel::info, fmt::format("tuned '{}': '{}' of {} candidates, {:.3f} times as fast", to_text(spec),
@@ -222,13 +229,12 @@ void Engine::Impl::tune_in_background(const Request& request, const Schedule& st
         kernels_.replace(request, kernel);
         return {};
     };
-    Status status;
-    try {
-        status = work();
-    } catch (const std::bad_alloc&) {
-        status = failed("out of memory");
-    }
-    if (!status.ok()) log_(LogLevel::warning, ("tuning: " + status.message()).c_str());
+    const auto tell = [&]() -> Status {
+        const Status status = caught(work);
+        if (!status.ok()) log_(LogLevel::warning, ("tuning: " + status.message()).c_str());
+        return {};
+    };
+    std::ignore = caught(tell);  // if there is no memory even for the message, there is none
 }
 
 void Engine::Impl::remember_choice(const Spec& spec, const Schedule& schedule) {
@@ -268,16 +274,13 @@ Status Engine::Impl::obtain_in_background(const Request& request) {
     return failed("prepare: the system provides no thread to work in the background");
 }
 
-/// Never throws, and never leaves a request pending: the message for lack of memory needs no memory.
+/// Never throws, and never leaves a request pending.
 void Engine::Impl::finish_in_background(std::list<InBackground>::iterator entry) {
     const ApiScope scope;
-    Status status;
-    try {
+    Status status = caught([&] {
         const nvtx::Range range("prepare", entry->request.spec);
-        status = obtain(entry->request).status();
-    } catch (const std::exception&) {
-        status = failed("out of memory");
-    }
+        return obtain(entry->request).status();
+    });
     const std::lock_guard lock(background_mutex_);
     if (status.ok()) {
         background_.erase(entry);

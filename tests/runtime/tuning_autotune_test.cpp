@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cmath>
 #include <mutex>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -35,9 +36,10 @@ struct TuningFixture {
         EngineOptions options;
         options.tune = policy;
         options.tune_seconds = tune_seconds;
-        options.log = {[](void* self, LogLevel, const char* message) {
+        options.log = {[](void* self, LogLevel level, const char* message) {
                            auto& fixture = *static_cast<TuningFixture*>(self);
                            const std::lock_guard lock(fixture.mutex);
+                           fixture.warnings += level == LogLevel::warning;
                            fixture.heard.emplace_back(message);
                        },
                        this};
@@ -54,6 +56,7 @@ struct TuningFixture {
 
     std::mutex mutex;
     std::vector<std::string> heard;
+    int warnings = 0;
     std::shared_ptr<FakeDevice> device = std::make_shared<FakeDevice>(*parse_target("x86-64-avx512 cores=4"));
     std::unique_ptr<Engine> engine;
 };
@@ -137,6 +140,26 @@ TEST_CASE("a problem that cannot be measured gets the heuristic's schedule, with
     CHECK(f.heard_of("is not tuned: tuning: this device measures nothing"));
 }
 
+TEST_CASE("what a caller's function throws while schedules are measured is a warning") {
+    struct Strange {};
+    for (const bool is_standard : {true, false}) {
+        for (const TunePolicy policy : {TunePolicy::on_miss, TunePolicy::background}) {
+            TuningFixture f(policy);
+            f.device->seconds = [&](const Schedule&) -> double {
+                if (is_standard) throw std::runtime_error("no threads");
+                throw Strange();
+            };
+            CHECK(f.prepared() == usual);
+            const std::string what = is_standard ? "no threads" : "an exception of an unknown type";
+            const auto is_told = [&] { return f.heard_of("is not tuned: " + what); };
+            for (int i = 0; i < patience * 100 && !is_told(); ++i)
+                std::this_thread::sleep_for(std::chrono::milliseconds(10));
+            CHECK(is_told());
+            CHECK(f.warnings == 1);
+        }
+    }
+}
+
 TEST_CASE("making the data counts towards the time, and too slow candidates are not measured") {
     TuningFixture f(TunePolicy::on_miss, 0.1);
     f.device->fill_time = std::chrono::milliseconds(60);
@@ -170,6 +193,7 @@ TEST_CASE("destroying an engine does not wait for its tuning") {
     f.engine.reset();
     CHECK(std::chrono::steady_clock::now() - start < std::chrono::milliseconds(500));
     CHECK(f.heard_of("is not tuned: tuning: stopped"));
+    CHECK(f.warnings == 0);
 }
 
 TEST_CASE("nothing is measured while a graph is being captured") {

@@ -11,7 +11,7 @@ namespace normjit {
 /// GPU the launch may still be running then, so the memory must not be given to work on another stream before the
 /// launch ends (cudaMallocAsync or a framework's caching allocator ensure that). The launching thread calls both;
 /// several threads may do so at once. release() never throws. What allocate() or a parallel_for throws leaves launch(),
-/// in C as a status.
+/// in C as a status; if an engine measures schedules with them, its log has the message.
 struct Allocator {
     void* (*allocate)(void* self, int64_t bytes, void* stream) = nullptr;
     void (*release)(void* self, void* memory, int64_t bytes, void* stream) = nullptr;
