@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/cpu/executable_memory.h"
 
+#include "normjit/engine.h"
+
 #include <cinttypes>
 #include <cstdio>
 #include <fstream>
@@ -8,6 +10,9 @@
 #include <utility>
 
 #include <doctest/doctest.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 using normjit::cpu::ExecutableMemory;
 
@@ -51,6 +56,36 @@ TEST_CASE("code runs, and nobody may write it") {
         CHECK(moved.function<Function>(0)() == 7);
     }
     CHECK(permissions(first) != "r-xp");
+}
+#endif
+
+#ifdef __x86_64__
+TEST_CASE("if a process forbids itself new code, its old code runs on, and new engines make none") {
+    constexpr int set_mdwe = 65, refuse_exec_gain = 1;  // in <sys/prctl.h> since Linux 6.3
+    constexpr int forbids_nothing = 77;
+    const auto old = ExecutableMemory::make(code);
+    REQUIRE(old.ok());
+    const pid_t child = fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+        if (prctl(set_mdwe, refuse_exec_gain, 0, 0, 0) != 0) _exit(forbids_nothing);
+        const normjit::Status status = ExecutableMemory::make(code).status();
+        const bool is_told = status.code() == normjit::Code::unavailable &&
+                             status.message() ==
+                                 "load: this process may not run machine code that it makes (mprotect: Permission "
+                                 "denied); kernels from before go on, and a new engine evaluates formulas";
+        const auto engine = normjit::Engine::create({.threads = 1, .cache = {.folder = ""}});
+        const bool evaluates = engine.ok() && engine->target().cpu.backend == normjit::BackendChoice::portable;
+        _exit(is_told && evaluates && old->function<Function>(0)() == 42 ? 0 : 1);
+    }
+    int status = 0;
+    REQUIRE(waitpid(child, &status, 0) == child);
+    REQUIRE(WIFEXITED(status));
+    if (WEXITSTATUS(status) == forbids_nothing) {
+        MESSAGE("this system cannot forbid it");
+    } else {
+        CHECK(WEXITSTATUS(status) == 0);
+    }
 }
 #endif
 

@@ -3,6 +3,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <string>
 #include <utility>
 
 #include <fmt/format.h>
@@ -18,6 +19,12 @@ Status no_pages(const char* call, size_t bytes) {
     return failed(fmt::format("load: {} of {} bytes for machine code: {}", call, bytes, std::strerror(error)));
 }
 
+bool forbids_code(int error) { return error == EACCES || error == EPERM; }
+
+std::string code_is_forbidden(int error) {
+    return fmt::format("this process may not run machine code that it makes (mprotect: {})", std::strerror(error));
+}
+
 }  // namespace
 
 Status can_run_made_code() {
@@ -26,9 +33,7 @@ Status can_run_made_code() {
     if (page == MAP_FAILED) return {};  // this says nothing about permission; loading will report the error
     const int error = mprotect(page, bytes, PROT_READ | PROT_EXEC) == 0 ? 0 : errno;
     munmap(page, bytes);
-    if (error != EACCES && error != EPERM) return {};
-    return unavailable(
-        fmt::format("this process may not run machine code that it makes (mprotect: {})", std::strerror(error)));
+    return forbids_code(error) ? unavailable(code_is_forbidden(error)) : Status();
 }
 
 Expected<ExecutableMemory> ExecutableMemory::make(std::span<const uint8_t> code) {
@@ -39,8 +44,10 @@ Expected<ExecutableMemory> ExecutableMemory::make(std::span<const uint8_t> code)
     auto* begin = static_cast<char*>(pages);
     // Some processors do not notice by themselves that code was written.
     __builtin___clear_cache(begin, begin + code.size());
-    if (mprotect(pages, code.size(), PROT_READ | PROT_EXEC) != 0) return no_pages("mprotect", code.size());
-    return memory;
+    if (mprotect(pages, code.size(), PROT_READ | PROT_EXEC) == 0) return memory;
+    if (!forbids_code(errno)) return no_pages("mprotect", code.size());
+    return unavailable(fmt::format("load: {}; kernels from before go on, and a new engine evaluates formulas",
+                                   code_is_forbidden(errno)));
 }
 
 ExecutableMemory::ExecutableMemory(ExecutableMemory&& other) noexcept
