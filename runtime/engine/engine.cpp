@@ -17,6 +17,7 @@
 #include <algorithm>
 #include <bit>
 #include <chrono>
+#include <functional>
 #include <optional>
 #include <tuple>
 
@@ -131,7 +132,7 @@ Engine::Impl::Loaded Engine::Impl::choose_and_obtain(const Request& request) {
     const ChosenSchedule chosen = advisor_.choose(expected);
     const bool is_known = chosen.tier == TuningTier::exact || chosen.tier == TuningTier::nearest_rows;
     const TunePolicy policy = is_known ? TunePolicy::off : tune_policy_;
-    const Schedule schedule = policy == TunePolicy::on_miss ? tune(expected, chosen.schedule) : chosen.schedule;
+    const Schedule schedule = policy == TunePolicy::on_miss ? tune(expected, chosen.schedule, [] {}) : chosen.schedule;
     NORMJIT_TRY(LoadedKernel kernel, obtain(opened(request.spec, expected, schedule)));
     remember_choice(expected, schedule);
     if (policy == TunePolicy::background) {
@@ -189,10 +190,11 @@ Engine::Impl::Loaded Engine::Impl::compile_and_load(const Spec& spec, const Sche
 }
 
 /// Returns the fastest schedule that was found in the engine's time for tuning, or `start` if nothing could be
-/// measured.
-Schedule Engine::Impl::tune(const Spec& spec, const Schedule& start) const {
+/// measured. Calls between() before it makes a kernel.
+Schedule Engine::Impl::tune(const Spec& spec, const Schedule& start, const std::function<void()>& between) const {
     const nvtx::Range range("tune", spec);
     const auto make = [&](const Schedule& schedule) -> Expected<Kernel> {
+        between();
         NORMJIT_TRY(const Artifact artifact, compile(spec, schedule));
         NORMJIT_TRY(auto loaded, load(artifact));
         return Kernel(std::move(loaded), allocator_);
@@ -219,10 +221,10 @@ Schedule Engine::Impl::tune(const Spec& spec, const Schedule& start) const {
 }
 
 void Engine::Impl::tune_in_background(const Request& request, const Schedule& start) {
-    const ApiScope scope;
+    ApiScope scope;
     const auto work = [&]() -> Status {
         const Spec expected = expected_spec(request);
-        const Schedule schedule = tune(expected, start);
+        const Schedule schedule = tune(expected, start, [&] { scope.let_forks_pass(); });
         if (schedule == start) return {};
         NORMJIT_TRY(const LoadedKernel kernel, obtain(opened(request.spec, expected, schedule)));
         remember_choice(expected, schedule);

@@ -13,6 +13,7 @@
 #include "normjit/engine.h"
 
 #include <atomic>
+#include <functional>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -53,7 +54,7 @@ class Engine::Impl {
     Loaded load_or_compile(const Spec& spec, const Schedule& schedule);
     Loaded compile_and_load(const Spec& spec, const Schedule& schedule) const;
 
-    Schedule tune(const Spec& spec, const Schedule& start) const;
+    Schedule tune(const Spec& spec, const Schedule& start, const std::function<void()>& between) const;
     void tune_in_background(const cache::Request& request, const Schedule& start);
     void remember_choice(const Spec& spec, const Schedule& schedule);
 

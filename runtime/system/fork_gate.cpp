@@ -74,4 +74,10 @@ ApiScope::~ApiScope() {
     if (--depth == 0) gate.unlock_shared();
 }
 
+void ApiScope::let_forks_pass() {
+    if (depth > 1) return;
+    gate.unlock_shared();
+    gate.lock_shared();
+}
+
 }  // namespace normjit

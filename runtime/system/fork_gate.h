@@ -21,6 +21,9 @@ class ApiScope {
     ApiScope(const ApiScope&) = delete;
     ApiScope& operator=(const ApiScope&) = delete;
 
+    /// Lets a fork() that waits go on. The thread must not hold a lock of the library.
+    void let_forks_pass();
+
   private:
     const NoCancellation goes_on_;
 };

@@ -14,6 +14,8 @@
 #include <vector>
 
 #include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 using namespace normjit;
 using namespace normjit::test;
@@ -57,6 +59,7 @@ struct TuningFixture {
     std::mutex mutex;
     std::vector<std::string> heard;
     int warnings = 0;
+    std::atomic<bool> measures = false;
     std::shared_ptr<FakeDevice> device = std::make_shared<FakeDevice>(*parse_target("x86-64-avx512 cores=4"));
     std::unique_ptr<Engine> engine;
 };
@@ -177,18 +180,38 @@ TEST_CASE("making the data counts towards the time, and too slow candidates are 
     CHECK(memory.back() != 1);
 }
 
-TEST_CASE("destroying an engine does not wait for its tuning") {
-    TuningFixture f(TunePolicy::background);
-    std::atomic<bool> measures = false;
-    f.device->seconds = [&](const Schedule& schedule) {
-        measures = true;
-        measures.notify_all();
+namespace {
+
+/// Begins to tune in the background, which will take a second or more.
+void begin_to_tune(TuningFixture& f) {
+    f.device->seconds = [&f](const Schedule& schedule) {
+        f.measures = true;
+        f.measures.notify_all();
         std::this_thread::sleep_for(std::chrono::milliseconds(10));
         return seconds_of(schedule);
     };
-    f.device->load_time = std::chrono::milliseconds(10);  // all candidates take a second or more
+    f.device->load_time = std::chrono::milliseconds(10);
     CHECK(f.prepared() == usual);
-    measures.wait(false);
+    f.measures.wait(false);
+}
+
+}  // namespace
+
+TEST_CASE("fork() does not wait until an engine has tuned") {
+    TuningFixture f(TunePolicy::background);
+    begin_to_tune(f);
+    const pid_t child = fork();
+    REQUIRE(child >= 0);
+    if (child == 0) _exit(f.engine->prepare(tuned_spec).ok() ? 0 : 1);
+    CHECK_FALSE(f.heard_of("tuned"));
+    int status = 1;
+    REQUIRE(waitpid(child, &status, 0) == child);
+    CHECK(status == 0);
+}
+
+TEST_CASE("destroying an engine does not wait for its tuning") {
+    TuningFixture f(TunePolicy::background);
+    begin_to_tune(f);
     const auto start = std::chrono::steady_clock::now();
     f.engine.reset();
     CHECK(std::chrono::steady_clock::now() - start < std::chrono::milliseconds(500));
