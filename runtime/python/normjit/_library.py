@@ -199,6 +199,10 @@ class _Handle:
         if self.pointer and library is not None:  # library is None while the interpreter is ending
             getattr(library, self.destroy)(self.pointer)
 
+    def __reduce__(self) -> Any:
+        """Refuses copies, which would be destroyed a second time."""
+        raise TypeError(f"normjit: {type(self).__name__}: can be neither copied nor pickled")
+
 
 class Engine(_Handle):
     destroy = "normjit_engine_destroy"

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 # needs: pytest
-"""Tests what `import normjit` provides: its version and its submodules."""
+"""Tests what `import normjit` provides: its version, its submodules, and handles of its library."""
+import copy
 import pathlib
+import pickle
 import re
 import subprocess
 import sys
 
 import normjit
+from normjit import _library
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[3]
@@ -57,3 +60,9 @@ def test_a_broken_package_is_not_a_missing_one(tmp_path):
     code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import normjit\n"
     code += "try:\n    normjit.torch\nexcept ModuleNotFoundError as e:\n    print(e)"
     assert said(code) == "No module named 'no_such_module'"
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_what_the_library_destroys_once_is_not_copied(copied):
+    with pytest.raises(TypeError, match="Engine: can be neither copied nor pickled"):
+        copied(_library.engine("cpu"))
