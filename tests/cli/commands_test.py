@@ -76,6 +76,7 @@ class Info(Case):
         facts = json.loads(self.done("info", "--json"))
         names = ",".join(device["name"] for device in facts["devices"])
         self.assertRegex(names, r"^cpu(,cuda|(,cuda:\d+)+)$")
+        self.assertRegex(facts["target"], rf"\bcores={facts['threads'].partition(',')[0]}\b")
         self.assertIn("available", facts["nvrtc"])
         self.assertIsInstance(facts["nvtx"], str)
         self.assertIn("environment", self.done("info"))

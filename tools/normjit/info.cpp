@@ -47,9 +47,10 @@ std::string nvrtc_text(const CudaCompiler& nvrtc) {
     return fmt::format("{}.{}, {}", nvrtc.major, nvrtc.minor, nvrtc.path);
 }
 
-/// Returns this machine as an engine sees it. The back end is another one if a process may not run code that it makes.
+/// Returns this machine as an engine with default options sees it. The back end is another one if a process may not run
+/// code that it makes.
 Expected<Target> own_target() {
-    NORMJIT_TRY(const Engine engine, Engine::create({.threads = 1, .parallel_for = {}}));
+    NORMJIT_TRY(const Engine engine, Engine::create());
     return engine.target();
 }
 
