@@ -141,16 +141,21 @@ class FormulaReader {
     DType usual_type(const Axes& axes) const { return normjit::usual_type(axes, first_.value_or(DType::f32)); }
 
     Status read_inputs() {
-        for (const SignatureTensor& tensor : source_.signature.tensors) {
+        const auto& tensors = source_.signature.tensors;
+        const auto first = std::ranges::find_if(tensors, [&](const SignatureTensor& tensor) {
+            return !tensor.is_output && !is_missing(tensor) && !tensor.axes.is_scalar();
+        });
+        if (first == tensors.end()) return invalid_argument("spec: formula: it has no input [M,N], [M] or [N]");
+        first_ = DType::f32;  // known before scalars are read, whose usual type depends on it
+        NORMJIT_RETURN_IF_ERROR(read_type(fields_, first->name, all_dtypes, {}, first_));
+        for (const SignatureTensor& tensor : tensors) {
             if (tensor.is_output || is_missing(tensor)) continue;
             NORMJIT_TRY(const Axes axes, axes_of(tensor));
             NORMJIT_TRY(const Tensor number, add(tensor.name, axes, false, usual_type(tensor.axes)));
             formula_.tensors[number]->is_optional = tensor.is_optional;
-            if (first_ || tensor.axes.is_scalar()) continue;
-            formula_.first = number;
-            first_ = formula_.tensors[number]->dtype;
+            if (&tensor == &*first) formula_.first = number;
         }
-        return first_ ? Status() : invalid_argument("spec: formula: it has no input [M,N], [M] or [N]");
+        return Status();
     }
 
     Status refuse(std::string_view key, std::string_view word, std::span<const std::string_view> allowed) const {

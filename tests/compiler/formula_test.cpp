@@ -208,6 +208,12 @@ TEST_CASE("a formula may be right for some numbers of columns only") {
     CHECK(!formula_line("norm f(x[M,N]) -> y[M,N] { y = x / group_max(x, 17) }").ok());
 }
 
+TEST_CASE("a scalar before the first matrix has its type by default") {
+    const Spec spec = *parse_spec("norm f(a[], x[M,N]) -> y[M,N] { y = x * a } pass=forward cols=8 x=f64");
+    CHECK(spec.dtype(*spec.find("a")) == DType::f64);
+    CHECK(*parse_spec(to_text(spec)) == spec);
+}
+
 TEST_CASE("the text of a spec with a formula gives the same spec") {
     const Spec spec =
         *parse_spec("norm f(x[M,N]) -> y[M,N], r?[M] { r = row_mean(abs(x)) + eps; y = x / r } cols=8 dr=f32");
