@@ -81,7 +81,7 @@ def _like(node: Node, region: Region, rows: int, slices: int) -> torch.Tensor:
     assert tensor is not None
     first = (slices,) if region.frame.split else ()
     sizes = {FULL: (*first, rows, cols), nodes.ROW: (*first, rows, 1), nodes.COLUMN: (cols,), nodes.SHARED: (rows, cols),
-             nodes.PER_SLICE: (*first, 1, cols)}[axes]
+             nodes.PER_SLICE: (*first, 1, cols), nodes.SCALAR: ()}[axes]
     return torch.full(sizes, 0.5, dtype=tensor.dtype, device=tensor.device)
 
 

@@ -10,7 +10,7 @@ import torch
 
 from normjit._library import InvalidArgument
 from normjit.torch import _kernels, graph_nodes as nodes, graph_operator
-from normjit.torch.graph_nodes import COLUMN, FULL, ROW, Node, kind_of, value
+from normjit.torch.graph_nodes import COLUMN, FULL, ROW, SCALAR, Node, kind_of, value
 from normjit.torch.graph_operator import TYPES
 from normjit.torch.graph_regions import SUM, Region
 
@@ -85,7 +85,7 @@ def fewer_tensors(region: Region, most: int) -> Region:
         each = [*part.inputs.values(), *(part.axes[node] for node in outputs)]
         if any(node.target is nodes.Aten.roll.default for node in part.axes):  # a tensor with columns counts as two
                                                                                # halves
-            each += [axes for axes in each if axes != ROW]
+            each += [axes for axes in each if axes not in (ROW, SCALAR)]
         return len(each)
 
     while count(region) > most:
@@ -300,7 +300,8 @@ class _Writer:
 
 
 def _joined(axes: list[str]) -> str:
-    """Returns the axes of a value that is computed from values of these axes."""
+    """Returns the axes of a value that is computed from values of these axes, of which not all are SCALAR."""
+    axes = [each for each in axes if each != SCALAR]
     if FULL in axes or nodes.SHARED in axes or (ROW in axes and len(set(axes)) > 1):
         return FULL
     return axes[0] if len(set(axes)) == 1 else FULL

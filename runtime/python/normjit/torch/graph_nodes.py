@@ -68,6 +68,11 @@ def is_contiguous(tensor: torch.Tensor) -> bool:
     return True
 
 
+def is_one(shape: Sequence[Any]) -> bool:
+    """True if a tensor of this shape is known to have one element."""
+    return all(equal(size, 1) for size in shape)
+
+
 def product(sizes: Sequence[Any]) -> Any:
     return math.prod(sizes)  # sizes may be symbols
 
@@ -182,6 +187,10 @@ class Frame:
         return tensor.dtype in TYPES and (tensor.dtype == torch.float64) == self.dtype_is_wide and \
             tensor.device == self.device
 
+    def takes_scalar(self, tensor: torch.Tensor) -> bool:
+        """True for the type of all arithmetic; formulas take no other scalars."""
+        return tensor.dtype == (torch.float64 if self.dtype_is_wide else torch.float32)
+
     def is_full(self, shape: Sequence[Any]) -> bool:
         if len(shape) < 2 or not same(shape[-1:], (self.cols,)) or not same((product(shape[:-1]),), (self.rows,)):
             return False
@@ -209,7 +218,7 @@ class Frame:
             return FULL
         if same(padded, (*full[:-1], 1)):
             return ROW
-        if all(equal(size, 1) for size in padded):
+        if is_one(shape):
             return SCALAR
         if self.is_column(padded):
             return COLUMN

@@ -109,7 +109,7 @@ class _Plan:
         self.matrix = "S,M,N" if "[S" in spec else "M,N"
         self.operands: list[tuple[int, str]] = []
         self.calls: dict[Any, _Call] = {}
-        for name, axes in re.findall(r"(\w+)\[([SMN,]+)\]", spec.partition("{")[0]):
+        for name, axes in re.findall(r"(\w+)\[([SMN,]*)\]", spec.partition("{")[0]):
             number = ctypes.c_int32()
             _library.check(library.normjit_spec_tensor(ctypes.byref(self.spec), name.encode(), ctypes.byref(number)))
             self.operands.append((number.value, axes))
@@ -176,7 +176,7 @@ def _strides(tensor: torch.Tensor, axes: str, split: int) -> tuple[int, int] | N
     """Returns a tensor's strides from slice to slice and from row to row; None if these two do not describe it."""
     if tensor.numel() == 0:  # contiguous() would not change its strides
         return 0, 0
-    if axes in ("M", "N", "S,M"):
+    if axes in ("", "M", "N", "S,M"):
         return (0, 0) if tensor.is_contiguous() else None
     cols = tensor.shape[-1]
     if cols > 1 and tensor.stride(-1) != 1:

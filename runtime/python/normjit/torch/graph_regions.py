@@ -245,8 +245,9 @@ class Region:
         inputs: dict[Node, str] = {}
         for each in given:
             shape = value(each).shape  # type: ignore[union-attr]
-            wanted = axes if nodes.same(shape, made.shape) else self.frame.beside(shape, made.shape) if axes == FULL else None
-            if wanted is None or wanted == SCALAR:
+            wanted = axes if nodes.same(shape, made.shape) else self.frame.beside(shape, made.shape) if axes == FULL else \
+                SCALAR if nodes.is_one(shape) else None
+            if wanted is None or (wanted == SCALAR and not self.frame.takes_scalar(value(each))):  # type: ignore[arg-type]
                 return None
             found = self._operand(each, wanted)
             if found is None:
