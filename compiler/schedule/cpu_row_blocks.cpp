@@ -44,6 +44,12 @@ bool outgrows_caches(const Spec& spec, const Target& target) {
 
 int64_t row_bytes(const Spec& spec) { return spec.cols * static_cast<int64_t>(size_of(type_of_rows(spec))); }
 
+/// True if a row takes several cache lines, but not many.
+bool is_short(const Spec& spec) {
+    constexpr int64_t shortest = 128, too_long = 512;  // bytes
+    return row_bytes(spec) >= shortest && row_bytes(spec) < too_long;
+}
+
 /// Returns how many short rows that fill lines are in a block of a backward pass from memory on a Zen 4, if that differs
 /// from passes in caches (NOTES N-603).
 std::optional<int64_t> short_rows_from_memory(const Spec& spec, const Target& target) {
@@ -78,10 +84,10 @@ int64_t outgrown_kb(const Spec& spec, const Target& target) {
     return std::min(std::max(all_l2, std::min(target.cpu.l3_bytes, all_shares)) / 1024, most_nontemporal_kb);
 }
 
-bool has_short_rows_in_shared_lines(const Spec& spec, const Target& target) {
-    constexpr int64_t shortest = 128, too_long = 512;  // bytes
-    const int64_t row = row_bytes(spec);
-    return target.cpu.tune == Tune::zen4 && !rows_fill_lines(spec) && row >= shortest && row < too_long;
+bool stores_through_caches(const Spec& spec, const Target& target) {
+    constexpr int64_t few_cores = 4, long_row = 4000;  // bytes
+    if (target.cpu.tune != Tune::zen4 || rows_fill_lines(spec)) return false;
+    return is_short(spec) || (row_bytes(spec) >= long_row && target.cpu.cores <= few_cores);
 }
 
 bool has_few_rows(const Spec& spec) {
@@ -123,7 +129,7 @@ int fit_staged_rows(const Spec& spec, const Target& target, int usual) {
     const int64_t least = target.cpu.tune == Tune::zen4 && converts(spec) ? 4 : 2;
     if (rows_fill_lines(spec)) return usual;
     if (spec.rows && !outgrows_caches(spec, target)) return usual;
-    if (has_short_rows_in_shared_lines(spec, target)) return std::min(usual, 4);
+    if (stores_through_caches(spec, target)) return is_short(spec) ? std::min(usual, 4) : usual;
     const int64_t fit = most_staged_rows(spec);
     return fit < least ? usual : static_cast<int>(std::min<int64_t>(fit, usual));
 }

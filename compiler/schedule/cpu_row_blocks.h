@@ -13,9 +13,10 @@ namespace normjit::schedule {
 /// which other programs also use; on a Zen 4 only L2 counts if a backward pass fills lines (NOTES N-602).
 int64_t outgrown_kb(const Spec& spec, const Target& target);
 
-/// True on a Zen 4 for short rows that share cache lines with their neighbours. Small blocks of such rows, stored
-/// through the caches, are faster than blocks with enough rows to fill lines, stored past the caches (NOTES N-608).
-bool has_short_rows_in_shared_lines(const Spec& spec, const Target& target);
+/// True on a Zen 4 for rows that share cache lines with their neighbours and that are faster if they are stored through
+/// the caches than if they are assembled on the stack and stored past the caches: short rows in small blocks and, on a
+/// few cores, which cannot saturate the memory, long rows (NOTES N-608).
+bool stores_through_caches(const Spec& spec, const Target& target);
 
 /// True if there are too few rows for overlapped sweeps to gain anything.
 bool has_few_rows(const Spec& spec);

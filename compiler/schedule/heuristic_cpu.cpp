@@ -42,7 +42,7 @@ int widest_legal(Legality& legality, CpuSchedule cpu, int CpuSchedule::* field) 
 }
 
 int64_t choose_nontemporal_kb(const Spec& spec, const Target& target) {
-    return has_short_rows_in_shared_lines(spec, target) ? -1 : outgrown_kb(spec, target);
+    return stores_through_caches(spec, target) ? -1 : outgrown_kb(spec, target);
 }
 
 /// Returns how many threads it takes for their L2 caches to hold a row and its column data, if three eighths of each L2
