@@ -74,6 +74,13 @@ std::optional<int64_t> rows_on_zen4(const Spec& spec, const Target& target) {
     return block <= most && of_thread * bytes_read(spec) <= target.cpu.l2_bytes / 4 * 3 ? block : of_wide;
 }
 
+/// Returns the most narrow rows of a block. A Zen 4 takes fewer, unless a row is computed in two vectors (NOTES N-603).
+int64_t most_narrow_rows(const Spec& spec, const Target& target) {
+    constexpr int64_t two_vectors = 128, four_vectors = 256;  // bytes
+    if (target.cpu.tune != Tune::zen4 || computed_bytes(spec) <= two_vectors) return 32;
+    return spec.pass == Pass::backward && computed_bytes(spec) >= four_vectors ? 8 : 16;
+}
+
 }  // namespace
 
 int64_t outgrown_kb(const Spec& spec, const Target& target) {
@@ -96,7 +103,7 @@ bool has_few_rows(const Spec& spec) {
 }
 
 int usual_row_block(const Spec& spec, const Target& target) {
-    constexpr int64_t most = 8, bytes_of_narrow = 8 << 10, bytes_of_narrowest = 128;
+    constexpr int64_t most = 8, bytes_of_narrow = 8 << 10;
     const int64_t in_l1 = std::min(rows_in_l1(spec, target), most);
     const int64_t rows = spec.rows && *spec.rows >= 1 ? *spec.rows : INT64_MAX;
     if (const auto best = rows_on_zen4(spec, target)) return static_cast<int>(std::min(*best, rows));
@@ -105,8 +112,8 @@ int usual_row_block(const Spec& spec, const Target& target) {
     if (width == Width::widest) return converts(spec) ? 4 : 2;
     if (width == Width::wide && converts(spec)) return 2;
     const int64_t in_l2 = std::clamp<int64_t>(rows_in_l2(spec, target, 1), has_few_rows(spec) ? 2 : 1, most);
-    const bool takes_fewer = target.cpu.tune == Tune::zen4 && computed_bytes(spec) > bytes_of_narrowest;
-    const int64_t narrow = std::clamp<int64_t>(bytes_of_narrow / computed_bytes(spec), 1, takes_fewer ? 16 : 32);
+    const int64_t narrow =
+        std::clamp<int64_t>(bytes_of_narrow / computed_bytes(spec), 1, most_narrow_rows(spec, target));
     return static_cast<int>(std::min(std::max(in_l1 > 0 ? in_l1 : in_l2, narrow), rows));
 }
 
