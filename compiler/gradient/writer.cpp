@@ -25,7 +25,7 @@ Term inverse_powers(const Term& term, bool negative) {
     return part;
 }
 
-/// Returns the factors of a product one after the other, those of a power apart: a, b, a, a of a^3 * b.
+/// Returns the factors of a product in rounds that take each base at most once: a, b, a, a for a^3 * b.
 std::vector<ValueId> in_turn(const Term& product) {
     std::vector<ValueId> ids;
     for (int turn = 0; static_cast<int>(ids.size()) < factors(product); ++turn) {
@@ -71,8 +71,8 @@ Expr Writer::write_new(const Sum& sum) {
     return factor == ir::no_value ? write_terms(sum) : write_factored(sum, factor);
 }
 
-/// True if the sum that is left without a factor of all terms is known. Makes it only if its first term says that it
-/// may be.
+/// True if the sum divided by a factor of all its terms has already been written. Divides the whole sum only if some
+/// written sum has the right first term.
 bool Writer::is_written_without(const Sum& sum, ValueId factor) const {
     const Term first = *sum.begin() * of_value(factor, -1);
     const bool may_be = std::ranges::any_of(written_, [&](const auto& entry) {

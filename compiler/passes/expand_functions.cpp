@@ -218,7 +218,7 @@ class Expansion {
         return power_of((a - k) * std::numbers::ln2, k);
     }
 
-    /// Adds 1 to the power of two first, because that sum is exact but for the powers whose last digits it loses.
+    /// Adds 1 to the power of two first. That sum is exact for most powers; `lost` is what rounding takes from it.
     E sigmoid(E a) {
         const E x = apply(Op::min, at_least(a, numbers_.exp_least), number(numbers_.sigmoid_most));
         const E k = halvings(x);
@@ -229,8 +229,8 @@ class Expansion {
         return power / (sum + (m + lost));
     }
 
-    /// With m = exp(2 * |a|) - 1, which loses no digits near 0, the tangent is m / (m + 2). `lost` is what rounding
-    /// took from the sum, and (1 - quotient) / 2 is 1 / (m + 2).
+    /// With m = exp(2 * |a|) - 1, which loses no digits near 0, tanh(|a|) is m / (m + 2). `lost` is what rounding took
+    /// from the sum, and (1 - quotient) / 2 is 1 / (m + 2).
     E tanh(E a) {
         const E half = apply(Op::min, apply(Op::abs, a), number(numbers_.tanh_most));
         const E x = half + half;
@@ -268,8 +268,8 @@ class Expansion {
         return polynomial((t - 4) * inverse, numbers_.tail) * inverse;
     }
 
-    /// Uses a polynomial up to 1, and 1 - erfc beyond. The weight of the latter is 0 or 1, because any difference from
-    /// 1, times 2^60, is more than 1.
+    /// Uses a polynomial for |a| up to 1, and 1 - erfc(|a|) beyond. The weight is 0 or 1, because (|a| - 1) * 2^60 is
+    /// never between 0 and 1.
     E erf(E a) {
         const E x = apply(Op::abs, a);
         const E small = apply(Op::min, x, number(1)), large = apply(Op::min, x, number(numbers_.erf_most));
@@ -290,8 +290,8 @@ class Expansion {
         return at_least(a, 0) - x * (density * tail(x));
     }
 
-    /// Adding and subtracting the number from which on all numbers are whole rounds smaller ones. Larger ones are kept:
-    /// their weight is 1.
+    /// All numbers from all_whole on are whole, so adding and subtracting it rounds smaller numbers. Larger ones are
+    /// kept: their weight is 1.
     E round(E a) {
         const E x = apply(Op::abs, a), whole = number(numbers_.all_whole);
         const E weight = at_least(apply(Op::compare, x, whole), 0);

@@ -224,10 +224,10 @@ struct Layout {
         round_up(steps * lanes * width, 16);  // elements of one row, rounded up so that every operand's part is aligned
     static constexpr int row_bytes = slot_elements * P::Matrices::element_bytes;
     static constexpr int stage_bytes = staged ? P::pipeline_depth * teams * row_bytes : 0;
-    // True if column sums are added in shared memory (partials.cuh), because there are several teams or unaligned
-    // vectors.
     static constexpr bool scatters = shifted && teams == 1 && steps * width <= 4;  // up to 4 elements are stored one by
                                                                                    // one
+    // True if column sums are added in shared memory (partials.cuh), because there are several teams or unaligned
+    // vectors.
     static constexpr bool merges = (teams > 1 || shifted && !scatters) && P::sums > 0;
     static constexpr int merge_lanes = lanes + (lanes >= 16 ? at_least(128 / bytes_of<Math> / width, 1) : 0);
     static constexpr int merge_bytes = merges ? teams * steps * width * merge_lanes * bytes_of<Math> : 0;

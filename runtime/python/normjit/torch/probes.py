@@ -224,7 +224,7 @@ def gradients(twin, inputs, dy):
 
 
 def _tried(function, *arguments, **named):
-    """Returns what the module's code returns. Raises Raised for anything that it raises."""
+    """Calls the module's code. Its exceptions become Raised, except Refused and NO_MEMORY."""
     try:
         return function(*arguments, **named)
     except (Refused, *NO_MEMORY):
