@@ -84,7 +84,7 @@ struct SweepTask {
     int64_t column_end = 0;    ///< N, or the next range's first column
     int64_t starts = 0;        ///< 1: the segment has no sums yet; this is the first block of the first or second
                                ///< segment
-    int64_t closes = 0;        ///< 1: this is the last block of a later segment than the first, or of the thread group
+    int64_t closes = 0;        ///< 1: this is the last block of the thread group, or of a segment after the first
     int64_t ends = 0;          ///< 1: this is the last block of the matrix, and there is one thread group
 };
 

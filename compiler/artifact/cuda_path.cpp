@@ -52,7 +52,7 @@ int64_t CudaPath::whole_shifts(int64_t groups, int64_t most) const {
 }
 
 /// True if all pieces of a row group start at the same position in a vector. A row group takes every row_groups-th
-/// piece. If `parts` divides row_groups, that is the same part of some later slice.
+/// piece. If `parts` divides row_groups, these are the same part of different slices.
 bool CudaPath::pieces_start_alike(const RowPartition& partition, int64_t row_stride, int64_t slice_stride) const {
     if (partition.pieces <= partition.row_groups) return true;
     if (partition.row_groups % partition.parts == 0)

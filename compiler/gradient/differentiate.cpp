@@ -19,8 +19,8 @@ using ir::Op;
 using ir::Shape;
 using ir::ValueId;
 
-/// The largest adjoints that are kept as sums of products. In a chain of norms each norm doubles the terms. More factors
-/// than this arise only from products of high powers; the writer takes them out of a sum one by one.
+/// The largest adjoints that are kept as sums of products. Each norm in a chain of norms doubles the terms. The writer
+/// takes factors out of a sum one by one; only products of high powers have more factors than this.
 constexpr size_t most_terms = 32;
 constexpr int most_factors = 2048;
 

@@ -7,7 +7,7 @@ namespace normjit::gradient {
 
 namespace {
 
-/// The most factors of a product: those of a power that a formula can name. A product with more is a base value.
+/// The most factors of a product: as many as a power in a formula may have. A product with more is a base value.
 constexpr int most_of_product = 1024;
 
 using ir::Op;

@@ -9,9 +9,9 @@
 
 namespace normjit::gradient {
 
-/// Writes each value as a product of base values, which are the values that are neither products nor quotients, and
-/// products of too many factors. In x * rstd, where rstd is a reciprocal square root, the product is the base value, and
-/// x is that product divided by rstd: x * rstd stays in range where x * rstd * rstd * rstd does not.
+/// Writes each value as a product of base values. These are the values that are neither products nor quotients, and
+/// products with too many factors. In x * rstd, where rstd is a reciprocal square root, the product is the base value,
+/// and x is that product divided by rstd: x * rstd stays in range where x * rstd * rstd * rstd does not.
 class Products {
   public:
     /// Values in `saved` are base values.

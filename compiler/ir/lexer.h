@@ -22,7 +22,7 @@ struct Token {
 class Lexer {
   public:
     explicit Lexer(std::string_view text) : text_(text) { next(); }
-    /// Reads a text without line ends, all of whose tokens report the place of `user`, a token of another text.
+    /// Reads a text without line ends. All its tokens report the place of `user`, a token of another text.
     Lexer(std::string_view text, const Token& user) : text_(text), line_(user.line), column_(user.column) { next(); }
 
     const Token& peek() const { return token_; }

@@ -8,7 +8,7 @@
 namespace normjit::plan {
 
 /// Copies the sums that both outputs per slice and outputs for all slices need, because a sum over the rows of one
-/// slice has other partials than the sum over all rows.
+/// slice and the sum over all rows have different partials.
 ir::Function with_own_sums(ir::Function function, const OperandList& operands);
 
 }  // namespace normjit::plan

@@ -50,8 +50,8 @@ bool is_short(const Spec& spec) {
     return row_bytes(spec) >= shortest && row_bytes(spec) < too_long;
 }
 
-/// Returns how many short rows that fill lines are in a block of a backward pass from memory on a Zen 4, if that differs
-/// from passes in caches (NOTES N-603).
+/// Returns the number of rows per block on a Zen 4 for a backward pass that reads from memory and whose rows are short
+/// and fill lines; nothing for other problems (NOTES N-603).
 std::optional<int64_t> short_rows_from_memory(const Spec& spec, const Target& target) {
     constexpr int64_t shortest = 192, longer = 256, too_long = 512;  // bytes
     const int64_t row = row_bytes(spec);

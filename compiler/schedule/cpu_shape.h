@@ -26,7 +26,7 @@ enum class Width { usual, wide, widest };
 Width width_of(const Spec& spec, const Target& target);
 
 DType type_of_rows(const Spec& spec);
-/// True if the rows have another type than the compute type.
+/// True if the type of the rows is not the compute type.
 bool converts(const Spec& spec);
 
 }  // namespace normjit::schedule

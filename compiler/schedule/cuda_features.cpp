@@ -193,8 +193,8 @@ CudaGlance glance(std::string_view spec) {
     CudaGlance found{.is_formula = !is_layer, .sums = sums ? some : none};
     if (!is_layer) found.sums = is_forward ? sums_of_forward(spec) : unknown;
     if (cols == 0) return found;
-    // A narrower matrix makes vectors wider, and so do a formula's groups of columns. A formula in halves has shorter
-    // rows, and its first input may be another tensor than x.
+    // A row has fewer vectors if a matrix is narrower, or if a formula has groups of columns or is read in halves. The
+    // first input of a formula need not be x.
     if (!is_layer) bytes = std::max(bytes, widest);
     const double vectors = static_cast<double>(cols * bytes) / 16;
     const int64_t fewer = !is_layer ? bytes : is_mixed ? bytes / 2 : 1;

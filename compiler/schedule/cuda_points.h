@@ -17,7 +17,7 @@ struct CudaFromPoint {
     Schedule schedule;
     const PointSet::Source* source;
     const Point* point;
-    double distance;  ///< distance between the point's problem and device and these
+    double distance;  ///< how far the point's problem and device are from the given ones
     bool is_alike;    ///< the devices are of the same kind
 };
 /// Returns a description of the point: "point of h100.txt, distance 0.30: layernorm rows=4096 cols=1024".

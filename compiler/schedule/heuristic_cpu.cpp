@@ -208,7 +208,7 @@ int64_t threads_per_group(const Spec& spec, const Target& target, const CpuSched
 /// True if a launch of `rows` rows is faster when threads share the columns of each row than when each takes whole rows,
 /// judged by the bytes that a thread moves. With whole rows, some threads may have one more than others, and column sums
 /// cost partials, which are written and read again. With shared rows, bytes cost more, and threads wait between a block's
-/// sweeps; half of the first wait is that for threads that start late, with whole rows as well (NOTES N-614).
+/// sweeps; half of the first wait does not count, because whole rows wait for late threads as well (NOTES N-614).
 bool gains_by_split(const Spec& spec, const Target& target, int64_t sweeps, int64_t rows) {
     constexpr double moved_while_waiting = 16 << 10;  // bytes, by one of two threads
     const auto cores = static_cast<double>(target.cpu.cores), steps = std::log2(cores);

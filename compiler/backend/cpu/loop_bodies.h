@@ -27,7 +27,7 @@ struct GroupBodies {
 };
 GroupBodies group_bodies(const plan::Plan& plan);
 
-/// Returns the body that computes the [N] values that the row group caches from the inputs.
+/// Returns the body that computes the [N] values that a row group caches.
 LoopBody cached_columns_body(const plan::Plan& plan);
 /// Returns the body that computes column outputs from the finished sums.
 LoopBody epilogue_body(const plan::Epilogue& epilogue);

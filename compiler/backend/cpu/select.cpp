@@ -45,7 +45,7 @@ class Selector {
     }
 
   private:
-    /// Visits the operands that are read. The operand that only gives like() its shape is not.
+    /// Visits the operands that are read. like() reads only its first one; the second gives the shape.
     template <class Visit>
     void for_each_operand(ValueId id, Visit visit) const {
         const auto [a, b] = function_[id].operands;

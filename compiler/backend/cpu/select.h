@@ -28,7 +28,7 @@ struct LoopBody {
     std::vector<ValueId> sums;  ///< row_mean or partial_accumulate values, in the order of their accumulators
     std::vector<ir::Output> stores;
     std::vector<ValueId> results;      ///< values that code after the body reads from their registers
-    std::vector<ValueId> reloads;      ///< values that are loaded although they are no inputs
+    std::vector<ValueId> reloads;      ///< values that are loaded although they are not inputs
     std::vector<ValueId> spills = {};  ///< values that are written to memory as soon as they are known
 };
 

@@ -70,8 +70,8 @@ std::string numbered(const std::string& source) {
     return text;
 }
 
-/// Returns the option for the architecture if NVRTC makes machine code for it; otherwise the option for the newest
-/// older virtual architecture.
+/// Returns the option for machine code if NVRTC knows the architecture; otherwise the option for PTX for the newest
+/// older architecture that it knows.
 Expected<std::string> architecture(const CudaCompiler& compiler, int sm, bool real) {
     int newest = 0;
     for (const int known : compiler.sms) {

@@ -23,9 +23,9 @@ struct Compiled {
 /// two kernels of one formula may differ. `none`: never.
 enum class Contraction : uint8_t { free, none };
 
-/// Compiles to a cubin for sm_<sm>, or to PTX for the newest older architecture if this NVRTC does not know that one.
-/// Errors: `unavailable` if there is no NVRTC or it does not support such an old GPU; `failed`, with the log and the
-/// numbered source, if the source does not compile.
+/// Compiles to a cubin for sm_<sm>. An NVRTC that does not know sm_<sm> makes PTX for the newest older architecture
+/// that it knows. Errors: `unavailable` if there is no NVRTC, or if it no longer supports so old a GPU; `failed`, with
+/// the log and the numbered source, if the source does not compile.
 Expected<Compiled> compile_source(const std::string& source, int sm, Contraction contraction = Contraction::free);
 
 /// Compiles to PTX for any architecture.

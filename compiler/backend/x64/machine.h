@@ -98,7 +98,7 @@ class XbyakMachine final : public Machine {
     Vector reduce_lanes(Vector value, Reduction reduction) override;
     Vector largest_lane(Vector value) override { return reduce_lanes(value, Reduction::largest); }
 
-    /// Is not 0 at the start of the function if rows go past the caches through the frame; see nontemporal_staging.h.
+    /// On entry, this is not 0 if rows go past the caches by way of the frame: see nontemporal_staging.h.
     static Xbyak::Reg64 second_argument() { return Xbyak::util::rsi; }
 
   private:
