@@ -28,7 +28,7 @@ Expected<Struct> read_struct(const Struct* given, const char* name, bool default
     return copy;
 }
 
-/// Writes the part of a struct that the caller knows. read_struct() has returned it as `known`.
+/// Writes the part of a struct that the caller knows. `known` is what read_struct() returned.
 template <class Struct>
 void write_struct(Struct full, const Struct& known, Struct* to) {
     full.size = std::min(known.size, sizeof full);

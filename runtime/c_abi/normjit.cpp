@@ -36,10 +36,10 @@ struct normjit_artifact {
 
 namespace {
 
-/// The message of a thread's last error. It starts in memory that the thread has from the beginning: a report that
-/// memory has run out needs none, not even for a destructor, without which glibc ends the process. Only a longer
-/// message takes more. After the thread's objects have been destroyed, in the program's own destructors and exit
-/// handlers, such a message is cut off.
+/// The message of a thread's last error. A short message allocates nothing, so a thread can report that memory has run
+/// out. It registers no destructor either, which takes memory, and glibc ends the process if there is none. A longer
+/// message needs both. After the thread's objects have been destroyed, in the program's own destructors and exit
+/// handlers, it is cut off.
 constinit thread_local char message_begin[512] = "";
 constinit thread_local bool is_longer = false, longer_is_gone = false;
 struct LongerMessage {

@@ -236,7 +236,7 @@ void Engine::Impl::tune_in_background(const Request& request, const Schedule& st
         if (!status.ok()) log_(LogLevel::warning, ("tuning: " + status.message()).c_str());
         return {};
     };
-    std::ignore = caught(tell);  // if there is no memory even for the message, there is none
+    std::ignore = caught(tell);  // without memory even for the message, nothing is logged
 }
 
 void Engine::Impl::remember_choice(const Spec& spec, const Schedule& schedule) {

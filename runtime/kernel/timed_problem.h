@@ -23,7 +23,7 @@ struct Deadline {
     Clock::time_point end = Clock::time_point::max();
     const std::atomic<bool>* stop = nullptr;  ///< set when nobody wants the result any more
 
-    /// Returns the time so many seconds after `begin`, at most 31 years, because a clock cannot count any number.
+    /// Returns `begin` plus `seconds`, but at most 31 years, because the range of a clock is limited.
     static Clock::time_point after(Clock::time_point begin, double seconds);
 
     bool is_stopped() const { return stop != nullptr && stop->load(std::memory_order_relaxed); }

@@ -28,9 +28,9 @@ class ApiScope {
     const NoCancellation goes_on_;
 };
 
-/// A lock that a child of fork() may release, whoever held it. The locks of the C library know their owner, which is
-/// another thread in the child. Readers let writers go first, so that fork() does not wait forever if some thread
-/// always reads. A thread must not lock it for reading twice. Waiting threads poll, after a while every 50 us.
+/// A lock that a child of fork() can release, whichever thread held it. A lock of the C library knows its owner, a
+/// thread that may be missing in the child. Readers let writers go first, so that fork() does not wait forever if some
+/// thread always reads. A thread must not lock it for reading twice. Waiting threads poll, after a while every 50 us.
 class ForkableSharedMutex {
   public:
     void lock();

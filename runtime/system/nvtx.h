@@ -62,8 +62,7 @@ bool is_listening();
 /// Returns, for `normjit info`, "off", the name of the listening tool, or why no tool listens.
 std::string state();
 
-/// A range on the thread of the object, as long as the object lives: "compile layernorm cols=4096 x=bf16", in the
-/// domain normjit.
+/// For its lifetime, a range on the thread that made it, in the domain normjit: "compile layernorm cols=4096 x=bf16".
 class Range {
   public:
     Range(const char* verb, const Spec& spec);

@@ -79,7 +79,7 @@ OpenedDevice open_device(const EngineOptions& options) {
     if (options.backend != BackendChoice::automatic) target.cpu.backend = options.backend;
     NORMJIT_RETURN_IF_ERROR(settle_for_allowed(target, options.log));
     NORMJIT_TRY(auto threads, Threads::create(options, target.cpu.cores));
-    // Schedules are for the cores that work on a launch. OpenMP may have another number of threads at each.
+    // Schedules are for the threads of a launch if their number is fixed. With OpenMP it may change at each.
     if (options.threads != 0) target.cpu.cores = std::min(target.cpu.cores, threads->count());
     return std::shared_ptr<const Device>(std::make_shared<CpuDevice>(target, std::move(threads)));
 }

@@ -23,7 +23,7 @@ class Code {
     Code(const Code&) = delete;
     Code& operator=(const Code&) = delete;
 
-    /// What a launch needs in excess of the default limits.
+    /// What a launch needs beyond the default limits.
     struct Needs {
         int64_t shared_bytes = 0;
         int cluster = 1;

@@ -130,8 +130,8 @@ class Operand:
 
 
 def _check_tensor(name, tensor):
-    """Raises InvalidArgument for a torch tensor that negates what its memory holds, and for one with which a trace or a
-    tangent of torch would lose the call."""
+    """Raises InvalidArgument for a torch tensor that is a lazy negation or has a tangent, and if torch traces the call:
+    neither the tangent nor the trace would include it."""
     torch = sys.modules["torch"]
     if tensor.is_neg():
         raise InvalidArgument(f"{name}: is a view that negates what it reads, which normjit would not see; give resolve_neg()")

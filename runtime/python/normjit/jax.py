@@ -72,7 +72,7 @@ def formula(text: str) -> "Callable[..., Any]":
 
     The function takes the inputs by name, and the numbers, which jit must know; an optional input may be None or left
     out. It returns the output, or several as a named tuple: those that are not optional, or those in outputs=. dtypes=
-    maps outputs to other types than the first matrix has, such as {"y": jnp.float8_e4m3fn}. A tensor [M] is of x's shape
+    gives outputs types other than the first matrix's, such as {"y": jnp.float8_e4m3fn}. A tensor [M] has x's shape
     without the last dimension; with slices the first dimension of x is S. jit, grad, vmap, shard_map and checkpoints
     work; second derivatives and forward mode do not. Raises normjit.InvalidArgument."""
     from normjit import _jax_formulas
@@ -183,8 +183,8 @@ def _beside(x, other):
 
 _differentiable.defvjp(lambda x, scale, bias, norm, epsilon, scale_offset: _forward(
     x, scale, bias, norm, epsilon, scale_offset), _backward)
-_compiled = jax.jit(_differentiable, static_argnums=(3, 4, 5))  # outside of jit, JAX would compile a call of XLA each
-                                                                # time
+_compiled = jax.jit(_differentiable, static_argnums=(3, 4, 5))  # outside of jit, JAX would compile the call of XLA
+                                                                # each time
 
 
 def _types(types):

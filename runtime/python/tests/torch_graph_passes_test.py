@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # needs: torch numpy
-"""torch.compile(backend="normjit") beside passes of the user."""
+"""torch.compile(backend="normjit") with passes of the user."""
 import pytest
 import torch
 from normjit.torch import graph

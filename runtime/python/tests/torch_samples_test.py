@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # needs: torch numpy
-"""normjit.torch.layer_norm and rms_norm of slices: weights with a row for each sample, and views of heads."""
+"""normjit.torch.layer_norm and rms_norm with slices: weights with a row for each sample, and views of heads."""
 import normjit.torch
 import pytest
 import torch

@@ -78,7 +78,7 @@ def formula(norm, x, weight, bias, eps, weight_offset):
     else:
         y = h * torch.rsqrt(h.square().mean(-1, keepdim=True) + eps)
     if weight is not None:
-        # Inductor of torch 2.15 drops a sum with 0 in a checkpoint, and then has the weight computed again.
+        # In a checkpoint, the partitioner of torch 2.15 fails after Inductor has dropped the addition of a 0.
         y = y * (weight + weight_offset if weight_offset else weight)
     return _as(y if bias is None else y + bias, x.dtype)
 

@@ -185,8 +185,8 @@ class Region:
         return self._axes_of_elements(node, made)
 
     def _operand(self, node: Node, wanted: str) -> dict[Node, str] | None:
-        """Returns {node: axes} for a node outside, {} for a node in the region; None if it has other axes than
-        wanted."""
+        """Returns {node: axes} for a node outside, {} for a node in the region; None if its axes are not the
+        wanted ones."""
         if node in self.axes:
             return {} if self.axes[node] == wanted else None
         made = value(node)

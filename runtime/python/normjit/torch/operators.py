@@ -64,8 +64,7 @@ def serves(device):
     return device in served
 
 
-# Does what torch.compiler.assume_constant_result() does, without importing torch._dynamo, which would take 1.6 s in
-# every process.
+# Does what torch.compiler.assume_constant_result() does, without importing torch._dynamo, which takes seconds.
 serves._dynamo_marked_constant = True
 
 

@@ -53,7 +53,7 @@ def patch(model: Model, compiled: bool = False, forward: bool = False, strict: b
     forward=True  in eager mode the forward pass is also a kernel of normjit's, for inputs of the weight's type. It
                   passes over memory once where a module in Python does so many times. It rounds once, when y is
                   stored, so an element may differ from the module's by one step of its type.
-    strict=False  a model without a norm that normjit knows is no error; it is returned unchanged
+    strict=False  a model without a norm that normjit knows is not an error; it is returned unchanged
     verify=True   compares the gradients of the first eager backward pass of each norm with those of the module's own
                   code, for the same tensors. If rounding does not explain the difference, backward() raises
                   normjit.Error. It costs the time of the module's own passes, once.

@@ -69,8 +69,8 @@ def rowwise(function: Callable[..., Any]) -> Callable[..., Any]:
     so must the number of rows if a result depends on it. Intermediate values are not rounded: in a 16-bit type, results
     are nearer to double precision than the function's own. Their types are those that the function itself would return
     for these arguments without autocast. All else is as in formula(). A method is decorated in the body of its class;
-    torch.compile leaves it out of its graphs, because an object is no constant there. Raises normjit.InvalidArgument,
-    which names the operation that is not row-wise, or that formulas do not have."""
+    torch.compile leaves it out of its graphs, because an object is not a constant there. Raises
+    normjit.InvalidArgument, which names the operation that is not row-wise, or that formulas do not have."""
     return _graphs.outside(IS_MADE, _Rowwise, function) if _graphs.is_traced() else _Rowwise(function)
 
 
@@ -80,8 +80,8 @@ class _Rowwise:
     def __init__(self, function: Callable[..., Any]) -> None:
         functools.update_wrapper(self, function)
         self.__wrapped__ = function
-        self._key = str(next(_numbers))  # a constant for torch.compile, which numbers and objects are not in each of
-                                         # its versions
+        self._key = str(next(_numbers))  # a str, because not every version of torch.compile takes a number or an
+                                         # object for a constant
         _functions[self._key] = self
         if isinstance(function, torch.nn.Module):
             raise InvalidArgument(f"rowwise: {type(function).__name__} is a module; give a function that takes its weights as "
