@@ -103,7 +103,7 @@ class StreamsThatTakeNothing(Case):
 
 class Privileges(Case):
     def privileged(self):
-        """A copy of the program that runs as another user than its caller."""
+        """A copy of the program that does not run as its caller's user."""
         if os.geteuid() != 0:
             self.skipTest("only root can give a program to another user")
         folder = pathlib.Path(tempfile.mkdtemp(dir=pathlib.Path(program.PROGRAM).parent))

@@ -85,7 +85,7 @@ Layout make_layout(const Case& a_case) {
     return layout;
 }
 
-/// A tensor as rows of bytes, `of_slice` of which form a slice. [M] and [N] tensors are one row.
+/// A tensor as rows of bytes, `of_slice` in each slice. [M] and [N] tensors are one row.
 struct Problem::Rows {
     std::byte* data = nullptr;
     int64_t slices = 0, of_slice = 0;

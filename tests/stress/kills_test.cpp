@@ -20,7 +20,7 @@ using namespace normjit::test;
 
 namespace {
 
-/// Does the work in a child that dies in its call number `point`. Returns false if it made fewer calls.
+/// Does the work in a child, which is killed in system call number `point`. Returns false if it made fewer.
 bool dies_in(int64_t point, const std::function<void()>& work) {
     const pid_t child = fork();
     REQUIRE(child >= 0);

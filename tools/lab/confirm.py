@@ -4,7 +4,7 @@
 
     confirm.py records.jsonl --pick 16 [--target TEXT] > shapes.txt
                                                         problems whose records, of this target ("target" of normjit
-                                                        info --json), name another schedule than the heuristic's:
+                                                        info --json), name a schedule other than the heuristic's:
                                                         those that gained most, then some of the others
     NORMJIT_RECORDS=records.jsonl normjit bench shapes.txt --cold --against heuristic --json 1.json     several times
     confirm.py records.jsonl 1.json 2.json 3.json       gains, next to the tuner's; exit code 1: a record loses

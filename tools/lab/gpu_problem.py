@@ -43,7 +43,7 @@ class Problem:
         self.dx = torch.empty_like(self.x)  # holds y in a forward pass
         self.gamma = torch.empty(*lead, self.cols, device="cuda", dtype=weight_dtype).normal_(1, 0.1)
         self.beta = torch.zeros_like(self.gamma)
-        self.into = {}  # what the sums are added to, if they are added to anything
+        self.into = {}  # with accumulate=: what the sums are added to, by name
         if "accumulate" in keys:
             self.into = {name: torch.zeros_like(self.gamma, dtype=DTYPES[keys.get(name, keys["x"])]) for name in sums}
         self.mean, self.rstd = (None, None) if self.is_forward else self.statistics()

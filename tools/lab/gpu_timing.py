@@ -71,8 +71,8 @@ turn = Turn()
 
 
 def share_gpu(path):
-    """Lets this process compile while others measure on its GPU: whatever this code or the autotuners of peers time is
-    timed while the process holds a lock on the file."""
+    """Lets this process compile while others measure on its GPU. It holds a lock on the file while this code or a
+    peer's autotuner times something."""
     global turn
     import triton
     from torch._inductor.runtime.benchmarking import benchmarker

@@ -60,8 +60,8 @@ def jobs_of(document):
 
 
 def work(gpu, lock, pipe):
-    """Measures what arrives on one GPU, and sends the results back. A peer that breaks the GPU's context ends this
-    process."""
+    """Measures the problems that the pipe brings, on one GPU, and sends the results back. A peer that breaks the GPU's
+    context ends this process."""
     os.environ["CUDA_VISIBLE_DEVICES"] = str(gpu)  # must be set before anything opens the driver
     import formula_peers
     import gpu_peers

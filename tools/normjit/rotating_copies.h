@@ -37,7 +37,7 @@ class RotatingCopies {
     /// Moves on, and returns the matrices of that copy for the memory ceiling.
     const bench::Traffic& next_traffic();
 
-    /// Restores the values that outputs which launches add to had when the copies were made.
+    /// Restores the outputs that launches add to, as they were when the copies were made.
     void restore_accumulated() const { problem_.restore_accumulated(); }
 
     /// Return where element i of a tensor is in the copy that next() returned, and the tensor's size in bytes.

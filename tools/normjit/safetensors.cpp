@@ -89,7 +89,7 @@ Expected<SafetensorsHeader> read_header(int descriptor, int64_t& data_start) {
 }  // namespace
 
 Expected<SafetensorsFile> SafetensorsFile::open(const std::string& path) {
-    // O_NONBLOCK, because opening a pipe without a writer would wait for ever.
+    // O_NONBLOCK, because opening a pipe without a writer would wait forever.
     int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (descriptor < 0) return invalid_argument(fmt::format("{}: cannot be opened: {}", path, std::strerror(errno)));
     SafetensorsFile file;

@@ -358,9 +358,9 @@ class FormulaComputation : FormulaRows<Real> {
         }
     }
 
-    /// The compiler may take factors and sums in another order than the formula, which may change a result by as much
-    /// as the formula's own order does. The factors of a gradient are taken in another order than the reference's, so that
-    /// digits may be lost below the smallest normal number.
+    /// The order of the compiler's factors and sums need not be the formula's, which may change a result by as much as
+    /// the formula's own order does. The factors of a gradient have another order in the reference, so digits may be
+    /// lost below the smallest normal number.
     void write(Tensor tensor, size_t i, const Number& number) {
         constexpr Real orders = 4;
         constexpr auto normal = static_cast<Real>(std::numeric_limits<typename Rounding<Real>::Narrow>::min());
@@ -386,7 +386,7 @@ Gradients compute_formula(const Spec& spec, Batch made, int64_t rows, const PerT
 
 PerTensor<std::vector<double>> saved_values(const Spec& spec, Batch batch,
                                             const PerTensor<std::vector<double>>& inputs) {
-    // If a mean is off by more than its rounding, rows still have a sum after it is subtracted.
+    // A mean may be off only by its rounding. Otherwise the sum of a centred row is not near 0.
     if (spec.compute() == DType::f64) return FormulaComputation<long double>(spec, batch, batch.rows, inputs).saved();
     return FormulaComputation<double>(spec, batch, batch.rows, inputs).saved();
 }
