@@ -6,7 +6,7 @@
         [--normjit build/tools/normjit/normjit] [--onednn build/tools/lab/normjit_onednn] [--only torch,onednn]
 
 For each shape and number of threads, normjit (with its ceiling) and every peer run in turn, in rounds. Results are
-medians over the rounds, and a peer's share is relative to the ceiling of its own round. Then: table.py, plot.py.
+medians over the rounds, and a peer's share is relative to the ceiling of its own round. Then: results.py.
 
     torch    the operators that autograd calls (eager); rmsnorm through autograd
     compile  autograd through torch.compile of the forward pass
