@@ -19,8 +19,8 @@ Values powers_of_two(int64_t most) {
     return values;
 }
 
-/// Returns the heuristic's number of groups, one group and multiples of the number of cores. Groups have at least 16 rows
-/// if there is more than one a core, or 2 if there are no column sums, of which each group has partials.
+/// Returns the heuristic's number of groups, one group and multiples of the number of cores. If there is more than one
+/// per core, groups have at least 2 rows, or 16 if there are column sums, of which each group has partials.
 Values row_groups(const SearchedProblem& p, const Schedule&) {
     const int64_t least_rows = p.operands.reductions().empty() ? 2 : 16;
     const int64_t most = std::max<int64_t>(p.rows / least_rows, std::min<int64_t>(p.rows, p.target.cpu.cores));

@@ -105,9 +105,9 @@ int forward_prefetch(const Spec& spec, const Target& target) {
     return fits ? 3 : bytes_read(spec) < least ? 1 : 2;
 }
 
-/// Chooses the prefetch: none for rows that threads share in one block; for data that may be in L2 the current row,
-/// which costs little if it is there, but on a Zen 4 none, except for rows that it converts; the current row if wide
-/// rows leave no room for the next, or if there is no next block; otherwise the next block (NOTES N-607).
+/// Chooses the prefetch. Rows that threads share in one block get none. Data that may be in L2: the current row, which
+/// costs little if it is there; on a Zen 4 none, unless it converts the rows. Other data: the next block, or the
+/// current row if there is no next block, or if wide rows leave no room for it (NOTES N-607).
 int choose_prefetch(const Spec& spec, const Target& target, const CpuSchedule& cpu, bool shares_rows) {
     if (cpu.overlap == 1) return 3;  // overlapped sweeps read the next block in any case
     const bool is_alone = is_for_one_thread(spec, target), one_block = spec.rows && *spec.rows <= cpu.row_block;

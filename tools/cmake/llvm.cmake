@@ -101,7 +101,7 @@ function(normjit_find_llvm)
       if(place STREQUAL "named")
         set(places NO_SYSTEM_ENVIRONMENT_PATH NO_CMAKE_SYSTEM_PATH NO_CMAKE_PACKAGE_REGISTRY NO_CMAKE_SYSTEM_PACKAGE_REGISTRY)
       endif()
-      # Asks for 19.1, because LLVM's version file reads 19 as 19.0, which was never released; so it is with later ones.
+      # Asks for 19.1: LLVM's version file reads 19 as 19.0, which was never released. The same holds for later ones.
       find_package(LLVM ${major}.1 QUIET CONFIG ${places})
       list(APPEND refused ${LLVM_CONSIDERED_VERSIONS})
       unset(LLVM_DIR CACHE)

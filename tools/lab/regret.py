@@ -107,7 +107,7 @@ def random_spec(source, most_bytes):
 
 
 def random_forward(source, most_bytes):
-    """Returns a forward pass of such a size. Every third one has a residual stream."""
+    """Returns a forward pass of a size of random_spec(). Every third one has a residual stream."""
     norm, *shape, x = random_spec(source, most_bytes).split()
     dtype = x[len("x="):]
     residual = f" residual={dtype}" if source.random() < 1 / 3 else ""

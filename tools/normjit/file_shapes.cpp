@@ -15,7 +15,7 @@ int64_t columns_of(const Spec& spec, Tensor tensor) {
     return axes.run > 1 ? spec.cols / axes.run : spec.cols;
 }
 
-/// True for [N], or for a row for each slice in any dimensions: derive_slices() compares those of gamma and beta with
+/// True for [N], or [..., N] with a row for each slice. derive_slices() compares the dimensions of gamma and beta with
 /// x's.
 bool are_columns(const std::vector<int64_t>& shape, const Spec& spec, Tensor tensor) {
     return !shape.empty() && shape.back() == columns_of(spec, tensor) &&

@@ -19,8 +19,7 @@ int64_t count(const std::vector<int64_t>& shape);
 /// Checks the shapes of the inputs that the spec uses.
 Status check_shapes(const SafetensorsFile& file, const FileProblem& in_file, const Spec& spec);
 
-/// Returns the shape of an output in a file: dx has the shape of x, a statistic that of the rows of x, dgamma that of
-/// gamma.
+/// Returns the shape of an output in a file: dx is like x, a statistic like the rows of x, dgamma like gamma.
 std::vector<int64_t> output_shape(const FileProblem& in_file, const Spec& spec, Tensor output);
 
 }  // namespace normjit::cli

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Halves of rows, with which rotations such as RoPE compute: the first and the second half, or the elements at even and
-at odd places. Formulas have only whole rows, so half a row is written as a row that holds it twice, because other
-numbers in its place could make gradients NaN. A rotation needs no such rows."""
+at odd places. Formulas have only whole rows, so half a row is written as a row that holds it twice: other numbers in
+the second place could make gradients NaN. A rotation needs no such rows."""
 from __future__ import annotations
 
 from collections.abc import Mapping
