@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Rewrites a formula of whole rows (left) for rows in two halves (right):
 //     y    = q * cos + partner(q) * sin      y   = q * cos + q_2 * sin        y_2 = q_2 * cos_2 + q * sin_2
 //     mean = row_mean(x)                     mean = row_mean(x + x_2) * 0.5
 //     dk   = col_sum(g), one run             dk   = col_sum(g + g_2)

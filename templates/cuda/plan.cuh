@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The border between the generated text and the skeletons: kernel arguments, the names of schedule values, and every
+// The border between the generated text and this device code: kernel arguments, the names of schedule values, and every
 // size derived from a plan.
 //
 // clang-format off

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program with its own code generator, which is built with another Xbyak than normjit's static library. CMake defines
+// A program with its own code generator, whose Xbyak is not the one in normjit's static library. CMake defines
 // XBYAK_DONT_USE_MMAP_ALLOCATOR, which changes the size of Xbyak's classes, as another version may.
 #include "normjit/compile.h"
 #include "normjit/space.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compiles every skeleton with the heuristic's schedules, for every class of types and every architecture that this
-// machine's NVRTC supports, and checks that data stays in registers.
+// Compiles every kernel template with the heuristic's schedules, for every class of types and every architecture that
+// this machine's NVRTC supports, and checks that data stays in registers.
 #include "normjit/compile.h"
 
 #include "backend/cuda/nvrtc.h"

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Merges files of points for one device, or points of the records that a tuner made on it. Leaves out points that the
-// others choose without them, or in whose place the others choose a schedule that was timed as almost as fast:
+// Merges files of points for one device, or points of the records that a tuner made on it. Leaves out points whose
+// schedules the other points choose anyway, or for which they choose almost as fast ones, as RECORDS say (NOTES N-715):
 //   normjit_condense_points FILE... [--beside FILE...] [--records RECORDS...] [--within PERCENT] [--keep SHAPES...] > MERGED
 // Points of other devices, which ship as well, take part in the choice. For problems in SHAPES, only the same schedule
-// will do. If several files have a problem, the point of the last file stays. On an H200 a third could go, and the rest
-// lost 0.1 % more on 767 other problems (NOTES N-715).
+// will do. If several files have a problem, the point of the last file stays.
 #include "points_file.h"
 #include "timed_problems.h"
 
