@@ -151,7 +151,7 @@ def _pulled(problem: _Problem, kept: Any, above: Arrays) -> Arrays:
     norm, given = problem.norm, dict(zip(problem.names, arrays))
     readable, gradients = dict(norm._inputs), {}
     used = {name: gradient for name, gradient in zip(problem.outputs, above)
-            if not isinstance(gradient, jax.custom_derivatives.SymbolicZero)}
+            if not isinstance(gradient, jax.custom_derivatives.SymbolicZero) and gradient.dtype != jax.dtypes.float0}
     given.update((f"d{name}", gradient) for name, gradient in used.items())
     readable.update((f"d{name}", norm._outputs[name]) for name in used)
     text = norm.with_optional(name for name in norm.outputs if name not in used)

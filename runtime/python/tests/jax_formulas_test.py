@@ -170,6 +170,16 @@ def test_int8():
     np.testing.assert_array_equal(back, np.float32(y) * np.asarray(scale)[:, None])
 
 
+@pytest.mark.parametrize("transform", [lambda pull: pull, jax.jit])
+def test_whole_numbers_have_no_gradient(transform):
+    """A gradient for an int8 output has JAX's type float0 if the caller of a vjp gives it."""
+    x, gamma = random(1, 3, 16), random(2, 16)
+    norm = formula("norm f(x[M,N], gamma[N]) -> y[M,N], h[M,N] { h = x * gamma; y = h }")
+    y, pull = jax.vjp(lambda x: norm(x=x, gamma=gamma, dtypes={"y": jnp.int8}), x)
+    (dx,) = transform(pull)(type(y)(np.zeros(x.shape, jax.dtypes.float0), jnp.ones_like(x)))
+    np.testing.assert_array_equal(dx, np.broadcast_to(gamma, x.shape))
+
+
 def test_no_elements():
     x, gamma = jnp.zeros((0, 40)), random(1, 40)
     norm = formula(GATED)
