@@ -97,31 +97,36 @@ bool is_for_one_thread(const Spec& spec, const Target& target) {
     return spec.rows && *spec.rows < Geometry::rows_to_share(spec.cols, target.cpu.cores);
 }
 
-/// Returns the prefetch of a forward pass on CPUs other than a Zen 4: the current row if all L2 caches together hold the
-/// problem, otherwise the next block, into L1 if rows are not short (NOTES N-607).
-int forward_prefetch(const Spec& spec, const Target& target) {
+/// What CpuSchedule::prefetch fetches.
+enum Prefetch { nothing = 0, next_block_into_l2 = 1, next_block_into_l1 = 2, current_row = 3 };
+
+/// Returns the prefetch of a forward pass on CPUs other than a Zen 4 (NOTES N-607).
+Prefetch forward_prefetch(const Spec& spec, const Target& target) {
     constexpr int64_t least = 2048;  // bytes
-    const bool fits = moves_at_most(spec, target.cpu.cores * target.cpu.l2_bytes);
-    return fits ? 3 : bytes_read(spec) < least ? 1 : 2;
+    if (moves_at_most(spec, target.cpu.cores * target.cpu.l2_bytes)) return current_row;
+    return bytes_read(spec) < least ? next_block_into_l2 : next_block_into_l1;
 }
 
-/// Chooses the prefetch. Rows that threads share in one block get none. Data that may be in L2: the current row, which
-/// costs little if it is there; on a Zen 4 none, unless it converts the rows. Other data: the next block, or the
-/// current row if there is no next block, or if wide rows leave no room for it (NOTES N-607).
-int choose_prefetch(const Spec& spec, const Target& target, const CpuSchedule& cpu, bool shares_rows) {
-    if (cpu.overlap == 1) return 3;  // overlapped sweeps read the next block in any case
-    const bool is_alone = is_for_one_thread(spec, target), one_block = spec.rows && *spec.rows <= cpu.row_block;
-    if (shares_rows && one_block && !is_alone) return 0;
+/// Returns the prefetch of data that may be in L2 (NOTES N-607). Fetching the current row costs little there, and gains
+/// if the data is in memory after all.
+Prefetch prefetch_of_l2(const Spec& spec, const Target& target, bool one_block, bool threads_share) {
+    if (target.cpu.tune == Tune::zen4) return converts(spec) && !one_block ? next_block_into_l2 : nothing;
+    return threads_share ? nothing : current_row;
+}
+
+/// `shares_rows` is true if the columns of each row are split, among threads or for one (NOTES N-607).
+Prefetch choose_prefetch(const Spec& spec, const Target& target, const CpuSchedule& cpu, bool shares_rows) {
+    if (cpu.overlap == 1) return current_row;  // overlapped sweeps read the next block in any case
+    const bool is_alone = is_for_one_thread(spec, target), threads_share = shares_rows && !is_alone;
+    const bool one_block = spec.rows && *spec.rows <= cpu.row_block;
+    if (threads_share && one_block) return nothing;
     const bool is_zen4 = target.cpu.tune == Tune::zen4, is_usual = width_of(spec, target) == Width::usual;
     if (spec.pass == Pass::forward && !is_zen4 && is_usual && !shares_rows && !is_alone)
         return forward_prefetch(spec, target);
-    if (moves_at_most(spec, target.cpu.l2_bytes)) {
-        if (!is_zen4) return shares_rows && !is_alone ? 0 : 3;
-        if (one_block || !converts(spec)) return 0;
-    }
+    if (moves_at_most(spec, target.cpu.l2_bytes)) return prefetch_of_l2(spec, target, one_block, threads_share);
     const bool few_wide = has_few_rows(spec) && bytes_read(spec) > target.cpu.l2_bytes / 16;
-    const bool fits = shares_rows || is_zen4 || (is_usual && !few_wide);
-    return one_block || !fits ? 3 : 1;
+    const bool next_fits = shares_rows || is_zen4 || (is_usual && !few_wide);
+    return one_block || !next_fits ? current_row : next_block_into_l2;
 }
 
 /// Returns the most columns of a range. Each range has its own row sums in four vectors, each element of which adds up
