@@ -74,7 +74,8 @@ std::optional<int64_t> rows_on_zen4(const Spec& spec, const Target& target) {
     return block <= most && of_thread * bytes_read(spec) <= target.cpu.l2_bytes / 4 * 3 ? block : of_wide;
 }
 
-/// Returns the most narrow rows of a block. A Zen 4 takes fewer, unless a row is computed in two vectors (NOTES N-603).
+/// Returns how many narrow rows a block may have. A Zen 4 takes fewer, unless a row is computed in two vectors (NOTES
+/// N-603).
 int64_t most_narrow_rows(const Spec& spec, const Target& target) {
     constexpr int64_t two_vectors = 128, four_vectors = 256;  // bytes
     if (target.cpu.tune != Tune::zen4 || computed_bytes(spec) <= two_vectors) return 32;

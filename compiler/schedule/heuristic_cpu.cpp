@@ -114,7 +114,8 @@ Prefetch prefetch_of_l2(const Spec& spec, const Target& target, bool one_block, 
     return threads_share ? nothing : current_row;
 }
 
-/// `shares_rows` is true if the columns of each row are split, among threads or for one (NOTES N-607).
+/// Returns what to prefetch (NOTES N-607). `shares_rows` is true if the columns of each row are split, among threads or
+/// for one thread.
 Prefetch choose_prefetch(const Spec& spec, const Target& target, const CpuSchedule& cpu, bool shares_rows) {
     if (cpu.overlap == 1) return current_row;  // overlapped sweeps read the next block in any case
     const bool is_alone = is_for_one_thread(spec, target), threads_share = shares_rows && !is_alone;
