@@ -103,8 +103,12 @@ def _number(name, given, least=None):
 
 
 def _array(name, given):
+    """Returns a JAX array, or None. Where JAX's f64 is off, an array of f64 from elsewhere is f32, as JAX has it."""
+    if given is None:
+        return None
     try:
-        return None if given is None else jnp.asarray(given)
+        array = jnp.asarray(given)
+        return array.astype(jax.dtypes.canonicalize_dtype(jnp.float64)) if array.dtype == jnp.float64 else array
     except (TypeError, ValueError) as error:
         what = f"elements of type {given.dtype}" if hasattr(given, "__array_interface__") else "it"
         raise InvalidArgument(f"{name}: JAX makes no array of {what}: {error}") from error

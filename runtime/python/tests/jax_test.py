@@ -88,6 +88,20 @@ def test_zero_centred():
     check("rmsnorm", got, x, dy, scale, None, offset=1.0)
 
 
+@pytest.mark.parametrize("norm", [lambda x, gamma: rms_norm(x, gamma, EPS),
+                                  lambda x, gamma: normjit.jax.formula("rmsnorm")(x=x, gamma=gamma, eps=EPS)])
+def test_double_precision_where_it_is_off(norm):
+    """As in JAX, the result is f32, and the gradients have the type of their inputs."""
+    x, gamma, dy = (random(i, *shape, dtype="float64") for i, shape in enumerate([(9, 20), (20,), (9, 20)]))
+    enable_x64 = jax.enable_x64 if hasattr(jax, "enable_x64") else jax.experimental.enable_x64
+    with enable_x64(False):
+        y, pull = jax.vjp(norm, x, gamma)
+        dx, dgamma = pull(dy.astype(y.dtype))
+    assert y.dtype == jnp.float32 and dx.dtype == dgamma.dtype == jnp.float64
+    for got, wanted in zip((dx, dgamma), reference.gradients("rmsnorm", x, dy, gamma, eps=EPS)):
+        reference.assert_close(got, wanted, "float32")
+
+
 def test_no_rows():
     got = gradients(norm_of("layernorm"), jnp.zeros((0, 8)), jnp.zeros((0, 8)), random(3, 8), random(4, 8))
     assert got[0].shape == (0, 8) and not got[1].any() and not got[2].any()
