@@ -5,7 +5,6 @@ import functools
 import os
 
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"  # for shard_map
-os.environ["JAX_ENABLE_X64"] = "1"
 
 import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
@@ -14,6 +13,8 @@ from normjit.jax import formula  # noqa: E402
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 import reference  # noqa: E402
+
+jax.config.update("jax_enable_x64", True)
 
 GATED = ("norm gated(x[M,N], z[M,N], gamma?[N]) -> y[M,N], rstd?[M] "
          "{ rstd = rsqrt(row_mean(x * x) + eps); y = x * rstd * gamma * silu(z) }")

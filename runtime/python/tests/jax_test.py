@@ -4,7 +4,6 @@
 import os
 
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"  # for shard_map
-os.environ["JAX_ENABLE_X64"] = "1"
 
 import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
@@ -13,6 +12,8 @@ from normjit.jax import layer_norm, rms_norm  # noqa: E402
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 import reference  # noqa: E402
+
+jax.config.update("jax_enable_x64", True)
 
 EPS = 1e-5
 
