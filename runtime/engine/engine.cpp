@@ -199,14 +199,11 @@ Schedule Engine::Impl::tune(const Spec& spec, const Schedule& start, const std::
         NORMJIT_TRY(auto loaded, load(artifact));
         return Kernel(std::move(loaded), allocator_);
     };
-    const auto measure = [&]() -> Expected<tuning::AutotuneResult> {
-        const Batch batch = ScheduleSpace::usual_batch(spec);
-        const auto open = [&](const Deadline& deadline) { return device_->open_timed_problem(spec, batch, deadline); };
-        return tuning::autotune(spec, device_->target(), start, tune_seconds_, is_ending_, make, open);
-    };
     std::optional<tuning::AutotuneResult> result;
     const Status status = caught([&]() -> Status {
-        NORMJIT_TRY(result, measure());
+        const Batch batch = ScheduleSpace::usual_batch(spec);
+        const auto open = [&](const Deadline& deadline) { return device_->open_timed_problem(spec, batch, deadline); };
+        NORMJIT_TRY(result, tuning::autotune(spec, device_->target(), start, tune_seconds_, is_ending_, make, open));
         return {};
     });
     if (!status.ok()) {
