@@ -27,7 +27,9 @@ T softplus(T a) {
 }
 
 /// The factors of gelu_tanh(a) = a * sigmoid(a * (linear + cubic * a * a)): 2 * sqrt(2 / pi), and 0.044715 times that.
-constexpr double gelu_linear = 1.5957691216057308, gelu_cubic = 0.071354816272600242;
+constexpr double gelu_linear = 1.5957691216057308, gelu_cubic = 0.07135481627260025;
+/// What rounding to double takes from them.
+constexpr double gelu_linear_low = -9.9693088091109203e-17, gelu_cubic_low = -6.1751499181553155e-19;
 
 template <class T>
 T gelu_tanh(T a) {
@@ -100,6 +102,8 @@ T compute(Op op, T a, T b) {
         case Op::like:
         case Op::detach:
             return a;
+        case Op::product_error:
+            return std::fma(a, b, -(a * b));
         case Op::copysign:
             return std::copysign(a, b);
         case Op::exp:

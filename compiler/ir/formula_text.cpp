@@ -35,8 +35,8 @@ constexpr std::string_view notations[] = {
 /// True for operations that only passes write, when they expand functions and sums over the rows; formulas cannot use
 /// them.
 bool is_for_compiler(Op op) {
-    constexpr Op parts[] = {Op::copysign,           Op::mantissa,        Op::exponent,    Op::ldexp,
-                            Op::partial_accumulate, Op::partial_max_abs, Op::final_reduce};
+    constexpr Op parts[] = {Op::product_error, Op::copysign,           Op::mantissa,        Op::exponent,
+                            Op::ldexp,         Op::partial_accumulate, Op::partial_max_abs, Op::final_reduce};
     return std::ranges::find(parts, op) != std::end(parts);
 }
 

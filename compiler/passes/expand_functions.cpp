@@ -6,6 +6,7 @@
 //     rest       = k * ln2_high - x + k * ln2_low       exp(-z) = exp(rest) * 2^-k
 //     power      = ldexp(1, k)
 //     sigmoid(z) = power / (power + 1 + (exp(rest) - 1))      with what rounding takes from power + 1
+//     silu(z)    = z * power / (the same)
 //
 // Sums are written so that a back end without FMAs stays accurate: ln2_high has few bits, and k * ln2_high is exact.
 // Limits keep 2^k in range where the result no longer changes; min and max let NaN through.
@@ -36,15 +37,17 @@ struct Numbers {
     double exp2_most;               ///< 2 to the power of this or more is infinite
     double sigmoid_most;            ///< sigmoid of anything more is 1
     double tanh_most;               ///< tanh of anything more is 1
-    double splitter;                ///< 2^s + 1: multiplying x by it separates the upper half of the digits of x
     double erf_most;                ///< erf of anything more is 1
     double log1p_small;             ///< beyond it, 1 + a rounded is close enough to 1 + a
     double log1p_least;             ///< less than the smallest 1 + a that is not 0
     double gelu_most;               ///< gelu of anything less than -gelu_most is 0
+    double gelu_tanh_most;          ///< gelu_tanh of anything less than -gelu_tanh_most is 0
+    double middle;                  ///< of the range of tail
+    double tail_low;                ///< what rounding takes from the first coefficient of tail
     std::span<const double> exp;    ///< (exp(r) - 1 - r) / r^2 for |r| <= ln(2) / 2
     std::span<const double> atanh;  ///< (2 * atanh(s) - 2 * s) / s^3 as a polynomial in s^2, for s <= 1/3
     std::span<const double> erf;    ///< (erf(x) - x) / x as a polynomial in x^2, for x <= 1
-    std::span<const double> tail;   ///< tail(t) * (t + 4) as a polynomial in (t - 4) / (t + 4)
+    std::span<const double> tail;   ///< tail(t) * (t + middle) as a polynomial in (t - middle) / (t + middle)
 };
 
 constexpr std::array exp_f32 = {
@@ -68,10 +71,10 @@ constexpr std::array atanh_f64 = {0.6666666666666651,  0.4000000000009781, 0.285
 constexpr std::array erf_f32 = {0.12837910652160645,   -0.3761262595653534,   0.11283600330352783,
                                 -0.026854440569877625, 0.0051895263604819775, -0.000802075257524848,
                                 7.888796244515106e-05};
-constexpr std::array tail_f32 = {0.7552851438522339,     -0.6078966663909912,   0.38713696599006653,
-                                 -0.18652403354644775,   0.0604027584195137,    -0.007521952968090773,
-                                 -0.0035058383364230394, 0.0015663410304114223, 0.00016672689525876194,
-                                 -0.0001380768808303401};
+constexpr std::array tail_f32 = {0.7066566348075867,    -0.43369200825691223,  0.13198696076869965,
+                                 0.00923579465597868,   -0.016385985538363457, -0.0016003777272999287,
+                                 0.0025232837069779634, 0.0006834046798758209, -0.00031098490580916405,
+                                 -0.0001568898733239621};
 constexpr std::array erf_f64 = {0.12837916709551256,     -0.3761263890318375,     0.11283791670954879,
                                 -0.026866170645076792,   0.0052239776248180145,   -0.000854832698083379,
                                 0.0001205533111164271,   -1.4925595266831182e-05, 1.6461000484121368e-06,
@@ -97,11 +100,13 @@ constexpr Numbers numbers_f32 = {.log2_e = 1.4426950216293335,
                                  .exp2_most = 128,
                                  .sigmoid_most = 30,
                                  .tanh_most = 10,
-                                 .splitter = 0x1p12 + 1,
                                  .erf_most = 4,
                                  .log1p_small = 1 << 24,
                                  .log1p_least = 0x1p-30,
                                  .gelu_most = 14.42,
+                                 .gelu_tanh_most = 22,
+                                 .middle = 2.5,
+                                 .tail_low = 2.5269525139037796e-08,
                                  .exp = exp_f32,
                                  .atanh = atanh_f32,
                                  .erf = erf_f32,
@@ -117,11 +122,13 @@ constexpr Numbers numbers_f64 = {.log2_e = 1.4426950408889634,
                                  .exp2_most = 1024,
                                  .sigmoid_most = 60,
                                  .tanh_most = 20,
-                                 .splitter = 0x1p27 + 1,
                                  .erf_most = 6,
                                  .log1p_small = 0x1p53,
                                  .log1p_least = 0x1p-60,
                                  .gelu_most = 38.6,
+                                 .gelu_tanh_most = 22,
+                                 .middle = 4,
+                                 .tail_low = -2.2175033409973907e-17,
                                  .exp = exp_f64,
                                  .atanh = atanh_f64,
                                  .erf = erf_f64,
@@ -141,7 +148,11 @@ class Expansion {
             case Op::exp2:
                 return exp2(apply(Op::min, at_least(a, numbers_.exp2_least), number(numbers_.exp2_most))).id;
             case Op::sigmoid:
-                return sigmoid(a).id;
+                return quotient(sigmoid(a)).id;
+            case Op::silu:
+                return silu(a).id;
+            case Op::gelu_tanh:
+                return gelu_tanh(a).id;
             case Op::tanh:
                 return tanh(a).id;
             case Op::log:
@@ -198,8 +209,12 @@ class Expansion {
     E rounded(E a) { return (a + numbers_.rounding) - numbers_.rounding; }
     /// Returns the integer nearest to a / ln 2.
     E halvings(E a) { return rounded(a * numbers_.log2_e); }
+    /// Returns exp(r) - 1 - r for |r| <= ln(2) / 2.
+    E curve(E r) { return r * r * polynomial(r, numbers_.exp); }
     /// Returns exp(r) - 1 for |r| <= ln(2) / 2.
-    E expm1(E r) { return r * r * polynomial(r, numbers_.exp) + r; }
+    E expm1(E r) { return curve(r) + r; }
+    /// Returns a * b, less a * b rounded.
+    E product_error(E a, E b) { return apply(Op::product_error, a, b); }
 
     /// Returns a - k * ln 2.
     E rest_of(E a, E k) { return a - k * numbers_.ln2_high - k * numbers_.ln2_low; }
@@ -218,15 +233,53 @@ class Expansion {
         return power_of((a - k) * std::numbers::ln2, k);
     }
 
-    /// Adds 1 to the power of two first. That sum is exact for most powers; `lost` is what rounding takes from it.
-    E sigmoid(E a) {
+    /// A quotient.
+    struct Fraction {
+        E over, under;
+    };
+
+    /// Returns sigmoid(a + low), where `low` is too small to be a part of a. Adds 1 to the power of two first. That sum
+    /// is exact for most powers; `lost` is what rounding takes from it.
+    Fraction sigmoid(E a, E low) {
         const E x = apply(Op::min, at_least(a, numbers_.exp_least), number(numbers_.sigmoid_most));
         const E k = halvings(x);
-        const E rest = (k * numbers_.ln2_high - x) + k * numbers_.ln2_low;
-        const E m = expm1(rest);  // before the others, so that few values wait for it in registers
+        const E small = low.id == ir::no_value ? k * numbers_.ln2_low : k * numbers_.ln2_low - low;
+        const E m = expm1((k * numbers_.ln2_high - x) + small);  // early, so that few values wait for it in registers
         const E power = apply(Op::ldexp, number(1), k);
         const E sum = power + 1, lost = power - (sum - 1);
-        return power / (sum + (m + lost));
+        return {power, sum + (m + lost)};
+    }
+    Fraction sigmoid(E a) { return sigmoid(a, {this, ir::no_value}); }
+
+    E quotient(const Fraction& fraction) { return fraction.over / fraction.under; }
+
+    /// Returns a * gate with one rounding less than a product with the quotient. The power of two in the numerator is
+    /// infinite for large numbers, whose result is `a`.
+    E gated(E a, double least, const Fraction& gate) {
+        return apply(Op::min, at_least(a, least) * gate.over / gate.under, apply(Op::abs, a));
+    }
+
+    E silu(E a) { return gated(a, numbers_.exp_least, sigmoid(a)); }
+
+    /// Returns what rounding to the compute type takes from value + low.
+    double low_of(double value, double low) {
+        const bool wide = function_.compute == DType::f64;
+        return value - (wide ? value : static_cast<double>(static_cast<float>(value))) + low;
+    }
+
+    /// exp multiplies the error of its argument by the argument. So x * (linear + cubic * x^2) is the sum of two
+    /// numbers.
+    E gelu_tanh(E a) {
+        constexpr double few_digits = 1.595703125;  // of linear, so that subtracting a sum from it is exact
+        const double most = numbers_.gelu_tanh_most;
+        const E x = apply(Op::min, at_least(a, -most), number(most));
+        const E square = x * x, cubic = number(ir::gelu_cubic);
+        const E product = square * cubic, factor = product + few_digits;
+        const E rest = product_error(square, cubic) + (ir::gelu_linear - few_digits + ir::gelu_linear_low);
+        const E low = ((number(few_digits) - factor) + product) + rest;
+        const E all = product_error(x, x) * cubic + (square * low_of(ir::gelu_cubic, ir::gelu_cubic_low) + low);
+        const E v = x * factor;
+        return gated(a, -most, sigmoid(v, product_error(x, factor) + x * all));
     }
 
     /// With m = exp(2 * |a|) - 1, which loses no digits near 0, tanh(|a|) is m / (m + 2). `lost` is what rounding took
@@ -264,8 +317,8 @@ class Expansion {
 
     /// Returns exp(t^2 / 2) * erfc(t / sqrt(2)) / 2 for t >= 0: the tail of the normal distribution over its density.
     E tail(E t) {
-        const E inverse = number(1) / (t + 4);
-        return polynomial((t - 4) * inverse, numbers_.tail) * inverse;
+        const E inverse = number(1) / (t + numbers_.middle);
+        return polynomial((t - numbers_.middle) * inverse, numbers_.tail) * inverse;
     }
 
     /// Uses a polynomial for |a| up to 1, and 1 - erfc(|a|) beyond. The weight is 0 or 1, because (|a| - 1) * 2^60 is
@@ -279,15 +332,37 @@ class Expansion {
         return apply(Op::copysign, weight * beyond + (number(1) - weight) * inside, a);
     }
 
-    /// Returns max(a, 0) - |a| * erfc(|a| / sqrt(2)) / 2, which loses no digits below 0. Only the upper half of the
-    /// digits is squared, which is exact, and the rest is small: exp multiplies the error of its argument by the
-    /// argument.
+    /// Returns max(a, 0) - |a| * erfc(|a| / sqrt(2)) / 2, which loses no digits below 0. With x = |a|, the product is
+    /// x * tail(x) * exp(-x^2 / 2). Its factors are sums of two numbers, except the small ones.
     E gelu(E a) {
         const E x = apply(Op::min, apply(Op::abs, a), number(numbers_.gelu_most));
-        const E multiple = x * numbers_.splitter, upper = multiple - (multiple - x);
-        const E exponent = upper * upper * -0.5, k = halvings(exponent);
-        const E density = power_of(rest_of(exponent, k) - (x - upper) * (x + upper) * 0.5, k);
-        return at_least(a, 0) - x * (density * tail(x));
+        const E exponent = x * x * -0.5, k = halvings(exponent);
+        const E r = (exponent - k * numbers_.ln2_high) - (k * numbers_.ln2_low + product_error(x, x) * 0.5);
+        const E bend = curve(r);
+        const Sum weighted = weighted_tail(x);
+        const E product = weighted.high + (weighted.high * r + (weighted.high * bend + weighted.low));
+        return at_least(a, 0) - apply(Op::ldexp, product, k);
+    }
+
+    /// A number without the error of a rounding.
+    struct Sum {
+        E high, low;
+    };
+
+    /// Returns x * tail(x) for x >= 0. With w = x / (x + middle), the argument of the polynomial is 2 * w - 1. abs keeps
+    /// w * sum from becoming part of an FMA.
+    Sum weighted_tail(E x) {
+        const double middle = numbers_.middle, first = numbers_.tail[0];
+        const E sum = x + middle, sum_low = x - (sum - middle);
+        const E w = x / sum;
+        const E left = (x - apply(Op::abs, w * sum)) - product_error(w, sum) - w * sum_low;
+        const E w_low = left * (w * (-1 / middle) + 1 / middle);
+        const E argument = w * 2 - 1, slope = polynomial(argument, numbers_.tail.subspan(1));
+        const E product = argument * slope, high = product + first;
+        const E low = w_low * 2 * slope +
+                      ((number(first) - high) + product + (product_error(argument, slope) + numbers_.tail_low));
+        const E result = w * high;
+        return {result, product_error(w, high) + (w * low + w_low * high)};
     }
 
     /// All numbers from all_whole on are whole, so adding and subtracting it rounds smaller numbers. Larger ones are

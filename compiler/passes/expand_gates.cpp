@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes silu(z) = z * sigmoid(z) and gelu_tanh(z) = z * sigmoid(z * (linear + cubic * z^2)) as their derivatives do,
-// so that one sigmoid serves both. The maximum prevents infinity times 0 where the result is 0.
+// Writes silu(z) = z * sigmoid(z) and gelu_tanh(z) = z * sigmoid(z * (linear + cubic * z^2)) where their derivatives need
+// these sigmoids, so that one sigmoid serves both. The maximum prevents infinity times 0 where the result is 0.
 #include "ir/arithmetic.h"
 #include "passes/passes.h"
+
+#include <algorithm>
 
 namespace normjit::passes {
 
@@ -15,6 +17,16 @@ using ir::ValueId;
 double least_of(Op op, DType compute) {
     if (op == Op::gelu_tanh) return -22;
     return compute == DType::f64 ? -746 : -104;
+}
+
+/// True if a value of the function is the sigmoid of silu(a) or gelu_tanh(a).
+bool has_sigmoid_of(const ir::Function& function, Op gate, ValueId a) {
+    return std::ranges::any_of(function.values, [&](const ir::Value& value) {
+        if (value.op != Op::sigmoid) return false;
+        const ValueId exponent = value.operands[0];
+        if (gate == Op::silu) return exponent == a;
+        return function[exponent].op == Op::mul && function[exponent].operands[0] == a;
+    });
 }
 
 /// Appends the argument of the sigmoid in gelu_tanh.
@@ -33,8 +45,10 @@ ValueId gelu_exponent(ir::Function& function, ValueId a) {
 }  // namespace
 
 ir::Function expand_gates(const ir::Function& function) {
-    return rewrite(function, [&](ir::Function& copy, ir::ValueId, ir::Value value) {
-        if (value.op != Op::silu && value.op != Op::gelu_tanh) return append(copy, std::move(value));
+    return rewrite(function, [&](ir::Function& copy, ir::ValueId id, ir::Value value) {
+        const bool is_gate = value.op == Op::silu || value.op == Op::gelu_tanh;
+        if (!is_gate || !has_sigmoid_of(function, value.op, function[id].operands[0]))
+            return append(copy, std::move(value));
         const ValueId a = value.operands[0];
         const ValueId least = append(copy, {.op = Op::constant, .constant = least_of(value.op, function.compute)});
         const ValueId linear = append(copy, {.op = Op::max, .shape = value.shape, .operands = {a, least}});

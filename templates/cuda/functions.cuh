@@ -25,8 +25,6 @@ NORMJIT_DEVICE float round(float a) { return ::rintf(a); }
 NORMJIT_DEVICE double round(double a) { return ::rint(a); }
 NORMJIT_DEVICE float erf(float a) { return ::erff(a); }
 NORMJIT_DEVICE double erf(double a) { return ::erf(a); }
-NORMJIT_DEVICE float normal(float a) { return ::normcdff(a); }
-NORMJIT_DEVICE double normal(double a) { return ::normcdf(a); }
 
 NORMJIT_DEVICE float min(float a, float b) {
     float smaller;
@@ -58,28 +56,102 @@ NORMJIT_DEVICE double round_e8m0(double a) {
     return a != a ? a : __longlong_as_double((bits + 0x000fffffffffffff) & 0x7ff0000000000000);
 }
 
-// Returns a / b for b from 1 to 2. A general division has a branch, which prevents the instructions of different
-// elements from overlapping.
-NORMJIT_DEVICE float quotient(float a, float b) {
+// A number as the sum of two, of which the second is small.
+template <class Math>
+struct Sum {
+    Math high, low;
+};
+
+// Returns a / (b.high + b.low), for b.high from 1 to 2. A general division has a branch, which prevents the instructions
+// of different elements from overlapping.
+NORMJIT_DEVICE Sum<float> quotient(float a, Sum<float> b) {
     float inverse;
-    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(b));
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(b.high));
     const float guess = a * inverse;
-    return __fmaf_rn(__fmaf_rn(-b, guess, a), inverse, guess);
+    return {guess, __fmaf_rn(-b.low, guess, __fmaf_rn(-b.high, guess, a)) * inverse};
 }
-NORMJIT_DEVICE double quotient(double a, double b) { return a / b; }
+NORMJIT_DEVICE Sum<double> quotient(double a, Sum<double> b) {
+    const double guess = a / b.high;
+    return {guess, __fma_rn(-b.low, guess, __fma_rn(-b.high, guess, a)) / b.high};
+}
+
+NORMJIT_DEVICE float fused(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+NORMJIT_DEVICE double fused(double a, double b, double c) { return __fma_rn(a, b, c); }
 
 // Takes exp only of a number that is not positive, which cannot overflow where the result is small.
 template <class Math>
-NORMJIT_DEVICE Math sigmoid(Math a) {
-    const Math power = exp(-abs(a));
-    return quotient(a < 0 ? power : Math(1), Math(1) + power);
+NORMJIT_DEVICE Sum<Math> sigmoid_in_parts(Math a) {
+    const Math power = exp(-abs(a)), sum = Math(1) + power;
+    return quotient(a < 0 ? power : Math(1), Sum<Math>{sum, power - (sum - Math(1))});
 }
 
-// The maximum prevents infinity times 0 where the result is 0.
 template <class Math>
-NORMJIT_DEVICE Math gelu(Math a) {
-    return max(a, Math(-1000)) * normal(a);
+NORMJIT_DEVICE Math sigmoid(Math a) {
+    const Sum<Math> gate = sigmoid_in_parts(a);
+    return gate.high + gate.low;
 }
+
+// Returns max(a, least) * gate, rounded once. The maximum prevents infinity times 0 where the result is 0.
+template <class Math>
+NORMJIT_DEVICE Math gated(Math a, Math least, Sum<Math> gate) {
+    const Math factor = max(a, least);
+    return fused(factor, gate.high, factor * gate.low);
+}
+
+template <class Math>
+NORMJIT_DEVICE Math silu(Math a) {
+    return gated(a, Math(-1000), sigmoid_in_parts(a));
+}
+
+// Returns a * sigmoid(x * (linear + cubic * x * x)), x = a. exp multiplies the error of its argument by the argument. So
+// the argument is a sum, and the derivative of the sigmoid times its small part is added.
+template <class Math>
+NORMJIT_DEVICE Math gelu_tanh(Math a) {
+    constexpr double linear = 1.5957691216057308, cubic_in_double = 0.07135481627260025;
+    constexpr Math few_digits = Math(1.595703125);  // of linear, so that subtracting a sum from it is exact
+    constexpr Math linear_low = Math(linear - 1.595703125 - 9.9693088091109203e-17), cubic = Math(cubic_in_double);
+    constexpr Math cubic_low = Math(cubic_in_double - double(cubic) - 6.1751499181553155e-19);
+    const Math x = min(max(a, Math(-22)), Math(22));
+    const Math square = rounded_product(x, x), square_low = fused(x, x, -square);
+    const Math factor = fused(square, cubic, few_digits);
+    const Math factor_low = fused(square, cubic, few_digits - factor) + linear_low;
+    const Math low = fused(square_low, cubic, fused(square, cubic_low, factor_low));
+    const Math exponent = rounded_product(x, factor);
+    const Math exponent_low = fused(x, factor, -exponent) + x * low;
+    Sum<Math> gate = sigmoid_in_parts(exponent);
+    gate.low = fused(gate.high * (Math(1) - gate.high), exponent_low, gate.low);
+    return gated(a, Math(-22), gate);
+}
+
+// Returns exp(x * x / 2) * erfc(x / sqrt(2)) / 2 * x for x >= 0. The polynomial is that of expand_functions.cpp.
+NORMJIT_DEVICE Sum<float> weighted_tail(float x) {
+    constexpr float middle = 2.5f, first = 0.7066566348075867f, first_low = 2.5269525e-08f;
+    constexpr float others[] = {-0.433692008f,  0.131986961f,   0.00923579466f,   -0.0163859855f,  -0.00160037773f,
+                                0.00252328371f, 0.00068340468f, -0.000310984905f, -0.000156889873f};
+    const float sum = x + middle, sum_low = x - (sum - middle);
+    float inverse;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(sum));
+    const float w = x * inverse, w_low = fused(-w, sum_low, fused(-w, sum, x)) * inverse;
+    const float argument = fused(w, 2.0f, -1.0f);
+    float slope = others[8];
+#pragma unroll
+    for (int i = 7; i >= 0; --i) slope = fused(slope, argument, others[i]);
+    const float high = fused(argument, slope, first);
+    const float low = fused(argument, slope, first - high) + fused(2.0f * w_low, slope, first_low);
+    const float result = rounded_product(w, high);
+    return {result, fused(w, high, -result) + fused(w, low, w_low * high)};
+}
+
+// Returns max(a, 0) - |a| * erfc(|a| / sqrt(2)) / 2, which loses no digits below 0. Beyond 14.42 the product is 0.
+NORMJIT_DEVICE float gelu(float a) {
+    const float x = min(abs(a), 14.42f);
+    const float square = rounded_product(x, x), square_low = fused(x, x, -square);
+    const float density = exp(-0.5f * square);
+    const Sum<float> tail = weighted_tail(x);
+    return max(a, 0.0f) - fused(tail.high, density, density * fused(tail.high * -0.5f, square_low, tail.low));
+}
+// The maximum prevents infinity times 0 where the result is 0.
+NORMJIT_DEVICE double gelu(double a) { return max(a, -1000.0) * ::normcdf(a); }
 
 template <class Math>
 NORMJIT_DEVICE Math softplus(Math a) {

@@ -29,16 +29,12 @@ using Real = long double;
 struct Function {
     std::string formula;  ///< a formula that reads x
     std::function<Real(Real)> exact;
-    double ulps;                                                 ///< the largest error
-    std::function<Real(Real)> more = [](Real) { return 0.0L; };  ///< additional ulps that are allowed, by argument
+    double ulps;  ///< the largest error of f32; f64 may have a quarter more
 };
 
 Real sigmoid(Real x) { return 1 / (1 + std::exp(-x)); }
 Real gelu_argument(Real x) { return std::sqrt(8 / std::acos(-1.0L)) * (x + 0.044715L * x * x * x); }
 Real compare(Real a, Real b) { return a > b ? 1 : a < b ? -1 : a == b ? 0 : a + b; }
-
-/// A relative error in the argument of exp becomes a relative error of its value, multiplied by the argument.
-Real gelu_condition(Real x) { return std::isfinite(x) ? 4 * std::fabs(gelu_argument(x)) : 0; }
 
 Real round_e8m0(Real x) {
     if (std::isnan(x)) return x;
@@ -73,15 +69,14 @@ const Function functions[] = {
     {"exp(x)", [](Real x) { return std::exp(x); }, 1.1},
     {"exp2(x)", [](Real x) { return std::exp2(x); }, 1.1},
     {"sigmoid(x)", sigmoid, 1.8},
-    {"silu(x)", [](Real x) { return std::isinf(x) && x < 0 ? -0.0L : x * sigmoid(x); }, 2.5},
+    {"silu(x)", [](Real x) { return std::isinf(x) && x < 0 ? -0.0L : x * sigmoid(x); }, 2},
     {"tanh(x)", [](Real x) { return std::tanh(x); }, 2},
     {"log(x)", [](Real x) { return std::log(x); }, 1.5},
     {"log1p(x)", [](Real x) { return std::log1p(x); }, 1.5},
     {"softplus(x)", [](Real x) { return (x <= 0 ? 0 : x) + std::log1p(std::exp(-std::fabs(x))); }, 2},
     {"erf(x)", [](Real x) { return std::erf(x); }, 2},
-    {"gelu(x)", [](Real x) { return std::isinf(x) && x < 0 ? -0.0L : x / 2 * std::erfc(-x * std::sqrt(0.5L)); }, 7},
-    {"gelu_tanh(x)", [](Real x) { return std::isinf(x) && x < 0 ? -0.0L : x * sigmoid(gelu_argument(x)); }, 2.5,
-     gelu_condition},
+    {"gelu(x)", [](Real x) { return std::isinf(x) && x < 0 ? -0.0L : x / 2 * std::erfc(-x * std::sqrt(0.5L)); }, 2},
+    {"gelu_tanh(x)", [](Real x) { return std::isinf(x) && x < 0 ? -0.0L : x * sigmoid(gelu_argument(x)); }, 2},
 };
 
 Expected<Kernel> make_function_kernel(const Case& a_case, const std::string& formula) {
@@ -144,7 +139,9 @@ std::vector<double> arguments(Random& random, int64_t count) {
 
 template <class T>
 std::string check_accuracy(const Function& function, const std::vector<double>& x, const std::vector<double>& y) {
-    const double allowed = function.ulps + (function.ulps > 0.5 && on_gpu() ? 2 : 0);  // CUDA's exp is off by 2
+    const double slack = sizeof(T) == 8 ? 0.25 : 0;
+    const double allowed =
+        function.ulps > 0.5 ? function.ulps + slack + (on_gpu() ? 2 : 0) : function.ulps;  // CUDA's exp is off by 2
     for (size_t i = 0; i < x.size(); ++i) {
         const Real exact = function.exact(static_cast<Real>(x[i]));
         const bool overflows = std::fabs(exact) > static_cast<Real>(std::numeric_limits<T>::max());
@@ -154,7 +151,7 @@ std::string check_accuracy(const Function& function, const std::vector<double>& 
         const Real error = std::fabs(static_cast<Real>(y[i]) - exact);
         if (error <= static_cast<Real>(std::numeric_limits<T>::min())) continue;
         const Real ulps = error / ulp<T>(exact);
-        if (!(ulps <= allowed + function.more(static_cast<Real>(x[i]))))
+        if (!(ulps <= allowed))
             return fmt::format("{} of {} is {}, not {}: {} ulp", function.formula, x[i], y[i],
                                static_cast<double>(exact), static_cast<double>(ulps));
     }

@@ -25,6 +25,7 @@ enum class Instruction : uint8_t {
     max_number,  ///< the same for a `b` that is not NaN
     compare,
     neighbour,  ///< result = a with the columns of each pair exchanged
+    product_error,
     copysign,
     ldexp,
     mantissa,

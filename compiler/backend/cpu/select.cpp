@@ -156,6 +156,8 @@ class Selector {
                 return Instruction::compare;
             case Op::neighbour:
                 return Instruction::neighbour;
+            case Op::product_error:
+                return Instruction::product_error;
             case Op::like:
             case Op::copysign:
                 return Instruction::copysign;

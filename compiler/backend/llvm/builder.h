@@ -130,6 +130,7 @@ class Builder : public llvm::IRBuilder<> {
     llvm::Value* as_floats(llvm::Value* integers);
     llvm::Value* select_by_size(Instruction instruction, llvm::Value* a, llvm::Value* b);
     llvm::Value* compare(llvm::Value* a, llvm::Value* b);
+    llvm::Value* product_error(llvm::Value* a, llvm::Value* b);
     llvm::Value* ldexp(llvm::Value* a, llvm::Value* b);
     llvm::Value* mantissa(llvm::Value* a);
     llvm::Value* exponent(llvm::Value* a);

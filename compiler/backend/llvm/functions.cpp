@@ -18,10 +18,11 @@ struct Layout {
     uint64_t infinity;  ///< the bits of infinity
     double integers;    ///< 2^digits
     double smallest;    ///< the smallest normal number
+    double splitter;    ///< 2^s + 1: multiplying by it separates the upper half of the digits
 };
 
-constexpr Layout f32_layout = {23, 127, 0x7f800000, 0x1p23, 0x1p-126};
-constexpr Layout f64_layout = {52, 1023, 0x7ff0000000000000, 0x1p52, 0x1p-1022};
+constexpr Layout f32_layout = {23, 127, 0x7f800000, 0x1p23, 0x1p-126, 0x1p12 + 1};
+constexpr Layout f64_layout = {52, 1023, 0x7ff0000000000000, 0x1p52, 0x1p-1022, 0x1p27 + 1};
 
 const Layout& layout_of(const Value* value) {
     return value->getType()->getScalarSizeInBits() == 64 ? f64_layout : f32_layout;
@@ -37,6 +38,8 @@ Value* Builder::function(Instruction instruction, Value* a, Value* b) {
             return CreateUnaryIntrinsic(llvm::Intrinsic::fabs, a);
         case Instruction::compare:
             return compare(a, b);
+        case Instruction::product_error:
+            return product_error(a, b);
         case Instruction::copysign:
             return CreateBinaryIntrinsic(llvm::Intrinsic::copysign, a, b);
         case Instruction::ldexp:
@@ -62,6 +65,24 @@ Value* Builder::compare(Value* a, Value* b) {
     Value* ordered = CreateSelect(CreateFCmpOLT(a, b), number(-1, type), number(0, type));
     ordered = CreateSelect(CreateFCmpOGT(a, b), number(1, type), ordered);
     return CreateSelect(CreateFCmpUNO(a, b), CreateFAdd(a, b), ordered);
+}
+
+/// Without FMAs, each factor is split into halves whose products are exact (Dekker, "A floating-point technique for
+/// extending the available precision", 1971).
+Value* Builder::product_error(Value* a, Value* b) {
+    Value* product = CreateFMul(a, b);
+    if (features_.fma) return multiply_add(a, b, CreateFNeg(product));
+    const auto halves = [&](Value* value) {
+        Value* multiple = CreateFMul(value, number(layout_of(value).splitter, value->getType()));
+        Value* upper = CreateFSub(multiple, CreateFSub(multiple, value));
+        return std::pair(upper, CreateFSub(value, upper));
+    };
+    const auto [a_upper, a_lower] = halves(a);
+    const auto [b_upper, b_lower] = halves(b);
+    Value* error = CreateFSub(CreateFMul(a_upper, b_upper), product);
+    error = CreateFAdd(error, CreateFMul(a_upper, b_lower));
+    error = CreateFAdd(error, CreateFMul(a_lower, b_upper));
+    return CreateFAdd(error, CreateFMul(a_lower, b_lower));
 }
 
 /// Multiplies by 2^b in two steps of half the exponent each, so that only the second product can leave the range of

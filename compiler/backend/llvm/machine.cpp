@@ -214,6 +214,7 @@ Vector LlvmMachine::compute(Instruction instruction, Vector, Vector a, Vector b,
         case Instruction::min_number:
         case Instruction::max_number:
         case Instruction::compare:
+        case Instruction::product_error:
         case Instruction::copysign:
         case Instruction::ldexp:
         case Instruction::mantissa:

@@ -27,6 +27,9 @@ void Assembler::function(Instruction instruction, const Zmm& to, const Zmm& a, c
             return wide ? vpandq(to, a, magnitude_mask()) : vpandd(to, a, magnitude_mask());
         case Instruction::compare:
             return compare(to, a, b);
+        case Instruction::product_error:
+            mul(scratch(), a, b);
+            return multiply_subtract(to, a, b, scratch());
         case Instruction::copysign:
             return copy_sign(to, a, b);
         case Instruction::ldexp:

@@ -110,6 +110,7 @@ Vector XbyakMachine::compute(Instruction instruction, Vector to, Vector a, Vecto
         case Instruction::min_number:
         case Instruction::max_number:
         case Instruction::compare:
+        case Instruction::product_error:
         case Instruction::copysign:
         case Instruction::ldexp:
         case Instruction::mantissa:
