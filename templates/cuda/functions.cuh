@@ -12,8 +12,6 @@ NORMJIT_DEVICE float sqrt(float a) { return __fsqrt_rn(a); }
 NORMJIT_DEVICE double sqrt(double a) { return __dsqrt_rn(a); }
 NORMJIT_DEVICE float exp(float a) { return ::expf(a); }
 NORMJIT_DEVICE double exp(double a) { return ::exp(a); }
-NORMJIT_DEVICE float exp2(float a) { return ::exp2f(a); }
-NORMJIT_DEVICE double exp2(double a) { return ::exp2(a); }
 NORMJIT_DEVICE float log(float a) { return ::logf(a); }
 NORMJIT_DEVICE double log(double a) { return ::log(a); }
 NORMJIT_DEVICE float log1p(float a) { return ::log1pf(a); }
@@ -56,6 +54,47 @@ NORMJIT_DEVICE double round_e8m0(double a) {
     return a != a ? a : __longlong_as_double((bits + 0x000fffffffffffff) & 0x7ff0000000000000);
 }
 
+NORMJIT_DEVICE float fused(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+NORMJIT_DEVICE double fused(double a, double b, double c) { return __fma_rn(a, b, c); }
+
+// Returns exp(r) - 1 for |r| <= ln(2) / 2.
+NORMJIT_DEVICE float small_expm1(float r) {
+    float sum = 0.0013820734f;
+    sum = fused(sum, r, 0.0083686775f);
+    sum = fused(sum, r, 0.041668266f);
+    sum = fused(sum, r, 0.16666521f);
+    sum = fused(sum, r, 0.49999994f);
+    return fused(r * r, sum, r);
+}
+
+// Adding it to a number below 2^22 rounds to an integer, which the last bits of the sum have.
+constexpr float rounding = 0x1.8p23f;
+
+// Returns 2^(k + add) for a sum of k and `rounding`.
+NORMJIT_DEVICE float power_of_two(float sum, int add) {
+    return f32_of((__float_as_uint(sum) << 23) + (uint32(127 + add) << 23));
+}
+
+// CUDA's functions are off by more than 2 units in the last place, and exp by nearly as much.
+NORMJIT_DEVICE float exp2(float a) {
+    const float x = min(max(a, -151.0f), 129.0f);
+    const float half = fused(x, 0.5f, rounding), sum = x + rounding;
+    const float k = sum - rounding, half_k = half - rounding;
+    const float first = power_of_two(half, 0), second = power_of_two((k - half_k) + rounding, 0);
+    return fused(small_expm1((x - k) * 0.693147181f), first, first) * second;
+}
+NORMJIT_DEVICE double exp2(double a) { return ::exp2(a); }
+
+// exp of a number that is not positive. 2^-24 keeps the power of two normal.
+NORMJIT_DEVICE float exp_of_negative(float a) {
+    const float x = max(a, -104.0f);
+    const float sum = fused(x, 1.44269502f, rounding), k = sum - rounding;
+    const float r = fused(k, -1.42860677e-06f, fused(k, -0.693145752f, x));
+    const float power = power_of_two(sum, 24);
+    return fused(small_expm1(r), power, power) * 0x1p-24f;
+}
+NORMJIT_DEVICE double exp_of_negative(double a) { return ::exp(a); }
+
 // A number as the sum of two, of which the second is small.
 template <class Math>
 struct Sum {
@@ -75,13 +114,10 @@ NORMJIT_DEVICE Sum<double> quotient(double a, Sum<double> b) {
     return {guess, __fma_rn(-b.low, guess, __fma_rn(-b.high, guess, a)) / b.high};
 }
 
-NORMJIT_DEVICE float fused(float a, float b, float c) { return __fmaf_rn(a, b, c); }
-NORMJIT_DEVICE double fused(double a, double b, double c) { return __fma_rn(a, b, c); }
-
 // Takes exp only of a number that is not positive, which cannot overflow where the result is small.
 template <class Math>
 NORMJIT_DEVICE Sum<Math> sigmoid_in_parts(Math a) {
-    const Math power = exp(-abs(a)), sum = Math(1) + power;
+    const Math power = exp_of_negative(-abs(a)), sum = Math(1) + power;
     return quotient(a < 0 ? power : Math(1), Sum<Math>{sum, power - (sum - Math(1))});
 }
 
@@ -91,11 +127,11 @@ NORMJIT_DEVICE Math sigmoid(Math a) {
     return gate.high + gate.low;
 }
 
-// Returns max(a, least) * gate, rounded once. The maximum prevents infinity times 0 where the result is 0.
+// Returns max(a, least) * gate, rounded once. The limits prevent infinity times 0; beyond 60 the small part is 0.
 template <class Math>
 NORMJIT_DEVICE Math gated(Math a, Math least, Sum<Math> gate) {
     const Math factor = max(a, least);
-    return fused(factor, gate.high, factor * gate.low);
+    return fused(factor, gate.high, min(factor, Math(60)) * gate.low);
 }
 
 template <class Math>
@@ -146,7 +182,7 @@ NORMJIT_DEVICE Sum<float> weighted_tail(float x) {
 NORMJIT_DEVICE float gelu(float a) {
     const float x = min(abs(a), 14.42f);
     const float square = rounded_product(x, x), square_low = fused(x, x, -square);
-    const float density = exp(-0.5f * square);
+    const float density = exp_of_negative(-0.5f * square);
     const Sum<float> tail = weighted_tail(x);
     return max(a, 0.0f) - fused(tail.high, density, density * fused(tail.high * -0.5f, square_low, tail.low));
 }
@@ -155,7 +191,7 @@ NORMJIT_DEVICE double gelu(double a) { return max(a, -1000.0) * ::normcdf(a); }
 
 template <class Math>
 NORMJIT_DEVICE Math softplus(Math a) {
-    return log1p(exp(-abs(a))) + max(a, Math(0));
+    return log1p(exp_of_negative(-abs(a))) + max(a, Math(0));
 }
 
 }  // namespace normjit::math
