@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes silu(z) = z * sigmoid(z) and gelu_tanh(z) = z * sigmoid(z * (linear + cubic * z^2)) where their derivatives need
-// these sigmoids, so that one sigmoid serves both. The maximum prevents infinity times 0 where the result is 0.
+// Writes silu(z) = z * sigmoid(z) and gelu_tanh(z) = z * sigmoid(z * (linear + cubic * z^2)) as their derivatives do, so
+// that one sigmoid serves both. The maximum prevents infinity times 0 where the result is 0.
 #include "ir/arithmetic.h"
 #include "passes/passes.h"
 
@@ -42,21 +42,31 @@ ValueId gelu_exponent(ir::Function& function, ValueId a) {
     return product(a, factor);
 }
 
+bool is_gate(Op op) { return op == Op::silu || op == Op::gelu_tanh; }
+
+ValueId expanded(ir::Function& function, ir::Value gate) {
+    const ValueId a = gate.operands[0];
+    const ValueId least = append(function, {.op = Op::constant, .constant = least_of(gate.op, function.compute)});
+    const ValueId linear = append(function, {.op = Op::max, .shape = gate.shape, .operands = {a, least}});
+    const ValueId exponent = gate.op == Op::silu ? a : gelu_exponent(function, a);
+    const ValueId sigmoid =
+        append(function, {.op = Op::sigmoid, .shape = gate.shape, .operands = {exponent, ir::no_value}});
+    return append(function,
+                  {.op = Op::mul, .shape = gate.shape, .operands = {linear, sigmoid}, .name = std::move(gate.name)});
+}
+
 }  // namespace
 
 ir::Function expand_gates(const ir::Function& function) {
-    return rewrite(function, [&](ir::Function& copy, ir::ValueId id, ir::Value value) {
-        const bool is_gate = value.op == Op::silu || value.op == Op::gelu_tanh;
-        if (!is_gate || !has_sigmoid_of(function, value.op, function[id].operands[0]))
-            return append(copy, std::move(value));
-        const ValueId a = value.operands[0];
-        const ValueId least = append(copy, {.op = Op::constant, .constant = least_of(value.op, function.compute)});
-        const ValueId linear = append(copy, {.op = Op::max, .shape = value.shape, .operands = {a, least}});
-        const ValueId exponent = value.op == Op::silu ? a : gelu_exponent(copy, a);
-        const ValueId gate =
-            append(copy, {.op = Op::sigmoid, .shape = value.shape, .operands = {exponent, ir::no_value}});
-        return append(copy,
-                      {.op = Op::mul, .shape = value.shape, .operands = {linear, gate}, .name = std::move(value.name)});
+    return rewrite(function, [](ir::Function& copy, ValueId, ir::Value value) {
+        return is_gate(value.op) ? expanded(copy, std::move(value)) : append(copy, std::move(value));
+    });
+}
+
+ir::Function expand_shared_gates(const ir::Function& function) {
+    return rewrite(function, [&](ir::Function& copy, ValueId id, ir::Value value) {
+        const bool is_shared = is_gate(value.op) && has_sigmoid_of(function, value.op, function[id].operands[0]);
+        return is_shared ? expanded(copy, std::move(value)) : append(copy, std::move(value));
     });
 }
 

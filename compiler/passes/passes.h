@@ -33,6 +33,9 @@ ir::Function regroup_row_factors(const ir::Function& function);
 /// Writes silu and gelu_tanh as products with a sigmoid, which their derivatives then share.
 ir::Function expand_gates(const ir::Function& function);
 
+/// Does so only where a derivative needs the sigmoid: expand_functions has more accurate forms for the others.
+ir::Function expand_shared_gates(const ir::Function& function);
+
 /// Writes exp, sigmoid and the other functions as arithmetic: additions, products, powers of two and polynomials. CPU
 /// back ends then need to know no function, and all compute the same bits; GPUs have their own functions.
 ir::Function expand_functions(const ir::Function& function);

@@ -118,14 +118,12 @@ bool is_costly(Op op) {
         case Op::exp:
         case Op::exp2:
         case Op::sigmoid:
-        case Op::silu:
         case Op::tanh:
         case Op::log:
         case Op::log1p:
         case Op::softplus:
         case Op::erf:
         case Op::gelu:
-        case Op::gelu_tanh:
             return true;
         default:
             return false;

@@ -101,62 +101,21 @@ struct Sum {
     Math high, low;
 };
 
-// Returns a / (b.high + b.low), for b.high from 1 to 2. A general division has a branch, which prevents the instructions
-// of different elements from overlapping.
-NORMJIT_DEVICE Sum<float> quotient(float a, Sum<float> b) {
+// Returns a / b for b from 1 to 2. A general division has a branch, which prevents the instructions of different
+// elements from overlapping.
+NORMJIT_DEVICE float quotient(float a, float b) {
     float inverse;
-    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(b.high));
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(b));
     const float guess = a * inverse;
-    return {guess, __fmaf_rn(-b.low, guess, __fmaf_rn(-b.high, guess, a)) * inverse};
+    return __fmaf_rn(__fmaf_rn(-b, guess, a), inverse, guess);
 }
-NORMJIT_DEVICE Sum<double> quotient(double a, Sum<double> b) {
-    const double guess = a / b.high;
-    return {guess, __fma_rn(-b.low, guess, __fma_rn(-b.high, guess, a)) / b.high};
-}
+NORMJIT_DEVICE double quotient(double a, double b) { return a / b; }
 
 // Takes exp only of a number that is not positive, which cannot overflow where the result is small.
 template <class Math>
-NORMJIT_DEVICE Sum<Math> sigmoid_in_parts(Math a) {
-    const Math power = exp_of_negative(-abs(a)), sum = Math(1) + power;
-    return quotient(a < 0 ? power : Math(1), Sum<Math>{sum, power - (sum - Math(1))});
-}
-
-template <class Math>
 NORMJIT_DEVICE Math sigmoid(Math a) {
-    const Sum<Math> gate = sigmoid_in_parts(a);
-    return gate.high + gate.low;
-}
-
-// Returns max(a, least) * gate, rounded once. The limits prevent infinity times 0; beyond 60 the small part is 0.
-template <class Math>
-NORMJIT_DEVICE Math gated(Math a, Math least, Sum<Math> gate) {
-    const Math factor = max(a, least);
-    return fused(factor, gate.high, min(factor, Math(60)) * gate.low);
-}
-
-template <class Math>
-NORMJIT_DEVICE Math silu(Math a) {
-    return gated(a, Math(-1000), sigmoid_in_parts(a));
-}
-
-// Returns a * sigmoid(x * (linear + cubic * x * x)), x = a. exp multiplies the error of its argument by the argument. So
-// the argument is a sum, and the derivative of the sigmoid times its small part is added.
-template <class Math>
-NORMJIT_DEVICE Math gelu_tanh(Math a) {
-    constexpr double linear = 1.5957691216057308, cubic_in_double = 0.07135481627260025;
-    constexpr Math few_digits = Math(1.595703125);  // of linear, so that subtracting a sum from it is exact
-    constexpr Math linear_low = Math(linear - 1.595703125 - 9.9693088091109203e-17), cubic = Math(cubic_in_double);
-    constexpr Math cubic_low = Math(cubic_in_double - double(cubic) - 6.1751499181553155e-19);
-    const Math x = min(max(a, Math(-22)), Math(22));
-    const Math square = rounded_product(x, x), square_low = fused(x, x, -square);
-    const Math factor = fused(square, cubic, few_digits);
-    const Math factor_low = fused(square, cubic, few_digits - factor) + linear_low;
-    const Math low = fused(square_low, cubic, fused(square, cubic_low, factor_low));
-    const Math exponent = rounded_product(x, factor);
-    const Math exponent_low = fused(x, factor, -exponent) + x * low;
-    Sum<Math> gate = sigmoid_in_parts(exponent);
-    gate.low = fused(gate.high * (Math(1) - gate.high), exponent_low, gate.low);
-    return gated(a, Math(-22), gate);
+    const Math power = exp(-abs(a));
+    return quotient(a < 0 ? power : Math(1), Math(1) + power);
 }
 
 // Returns exp(x * x / 2) * erfc(x / sqrt(2)) / 2 * x for x >= 0. The polynomial is that of expand_functions.cpp.
