@@ -60,7 +60,7 @@ random() {
 torch() {
   local name
   local -A running
-  for name in formula_plans formulas eight_bit rowwise rowwise_operations rowwise_results gated eager; do
+  for name in formula_plans formulas eight_bit rowwise rowwise_operations rowwise_results gated eager graph_gpu; do
     PYTHONPATH=$root/tools/lab:${PYTHONPATH:-} timeout -s INT -k 5 "${TORCH_SECONDS:-180}" python3 -m pytest -q --tb=short -p gpu_tensors \
       -p no:cacheprovider "$root/runtime/python/tests/torch_${name}_test.py" >"$out/torch_$name.log" 2>&1 &
     running[$name]=$!

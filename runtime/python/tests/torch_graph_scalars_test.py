@@ -4,8 +4,9 @@
 import normjit.torch
 import pytest
 import torch
+from functorch.compile import make_boxed_func
 from graph_models import Model, Rewritten, rms
-from normjit.torch import graph
+from normjit.torch import graph, graph_costs, graph_operator
 
 FUNCTIONS = {  # each with the axes of its forward kernel's inputs
     "eps": (lambda m, x: rms(x, m.weight, m.eps), ["M,N", "", "N"]),
@@ -14,12 +15,16 @@ FUNCTIONS = {  # each with the axes of its forward kernel's inputs
 }
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_scalars_are_inputs_of_kernels(name):
-    """With dynamic=True a number of a module, such as eps, is an input of the graph."""
+@pytest.fixture(autouse=True)
+def alone():
     torch._dynamo.reset()
     graph._reported.clear()
     torch.manual_seed(0)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_scalars_are_inputs_of_kernels(name):
+    """With dynamic=True a number of a module, such as eps, is an input of the graph."""
     function, axes = FUNCTIONS[name]
     model, x = Model(function).double(), torch.randn(3, 5, 16, dtype=torch.float64, requires_grad=True)
     model.eps, model.alpha = 1e-3, torch.nn.Parameter(torch.tensor(0.5, dtype=torch.float64))
@@ -27,6 +32,72 @@ def test_scalars_are_inputs_of_kernels(name):
     compiled = torch.compile(model, backend=Rewritten(), dynamic=True)
     got, wanted = (torch.autograd.grad(call(x).square().sum(), inputs) for call in (compiled, model))
     torch.testing.assert_close(got, wanted)
-    forward = normjit.torch.graph_report()[0]
-    header = forward["formula"].partition(" -> ")[0]
-    assert [each.partition("[")[2] for each in header.split("]")[:-1]] == axes, forward
+    assert axes_of_inputs(normjit.torch.graph_report()[0]) == axes
+
+
+def axes_of_inputs(facts):
+    header = facts["formula"].partition(" -> ")[0]
+    return [each.partition("[")[2] for each in header.split("]")[:-1]]
+
+
+class AsOnGpu(Rewritten):
+    """Rewrites graphs whose metadata say that all tensors are on a GPU, except those without dimensions, and runs the
+    graphs on the CPU."""
+
+    def _compile(self, module, inputs):
+        for node in module.graph.nodes:
+            made = node.meta.get("val")
+            if isinstance(made, torch.Tensor) and made.dim() > 0:
+                node.meta["val"] = made.new_empty_strided(made.shape, made.stride(), device="cuda")
+        super()._compile(module, inputs)
+        for node in module.graph.find_nodes(op="call_function", target=torch.ops.aten.full.default):
+            node.kwargs = {**node.kwargs, "device": torch.device("cpu")}
+        module.recompile()
+        return make_boxed_func(module.forward)
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """Serves GPUs with the kernels of this CPU, and predicts times from bytes."""
+    makes = graph_operator.make
+    monkeypatch.setattr(graph, "_why_not", lambda device: None)
+    monkeypatch.setattr(graph_operator, "make", lambda spec, device, *sizes: makes(spec, torch.device("cpu"), *sizes))
+    monkeypatch.setattr(graph_costs.Machine, "inductor_seconds", lambda self, moved, dtype: moved.bytes / 1e9)
+    monkeypatch.setattr(graph_costs.Machine, "copy_seconds", lambda self, moved: moved / 1e9)
+    monkeypatch.setattr(graph_costs.Machine, "normjit_seconds", lambda self, region, by: 0.0)
+
+
+def two_norms(m, x):
+    return rms(m.linear(rms(x, m.weight, m.eps)), m.weight, m.eps) * m.scale
+
+
+ON_GPU = {  # each with its forward graph's regions, and its scalars that are moved to the GPU
+    "eps": (lambda m, x: rms(x, m.weight, m.eps), 1, 1),
+    "eps and a factor": (lambda m, x: rms(x, m.weight, m.eps) * m.scale, 1, 2),
+    "eps of two norms": (two_norms, 2, 2),
+    "a factor outside": (lambda m, x: m.linear(rms(x, m.weight, m.eps)) * m.scale, 1, 1),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("name", ON_GPU)
+def test_scalars_in_the_hosts_memory_are_moved_for_kernels_on_a_gpu(gpu, name, dtype):
+    function, regions, scalars = ON_GPU[name]
+    model, x = Model(function).to(dtype), torch.randn(3, 5, 16, dtype=dtype, requires_grad=True)
+    model.eps, model.scale = 1e-3, 0.75
+    backend = AsOnGpu()
+    inputs = [x, model.weight]
+    compiled = torch.compile(model, backend=backend, dynamic=True)
+    got, wanted = (torch.autograd.grad(call(x).square().sum(), inputs) for call in (compiled, model))
+    torch.testing.assert_close(got, wanted, **({"rtol": 0.02, "atol": 0.02} if dtype == torch.bfloat16 else {}))
+
+    taken = backend.graphs[0].graph.find_nodes(op="call_function", target=torch.ops.normjit.region.default)
+    assert len(taken) == regions
+    assert {each.meta["val"].device.type for node in taken for each in node.args[2]} == {"cuda"}
+    left = {str(node.target) for node in backend.graphs[0].graph.nodes if node.op == "call_function"}
+    assert not left.intersection({"aten.mean.dim", "aten.rsqrt.default"})
+    moved = [node for node in backend.graphs[0].graph.nodes if node.op == "call_function" and
+             node.target is torch.ops.aten.mul.Tensor and node.meta["val"].dim() == 0]
+    assert len(moved) == scalars
+    for node in backend.graphs[0].graph.nodes:  # what no region has reads its scalar as before
+        assert node in taken or not set(moved).intersection(node.all_input_nodes)

@@ -20,6 +20,7 @@ from normjit.torch import _kernels, graph_calibration, graph_costs, graph_formul
 from normjit.torch.graph_nodes import Frame, Node, hint, value
 from normjit.torch.graph_regions import Region, is_row_reduction
 from normjit.torch.graph_rotations import Rotations
+from normjit.torch.graph_scalars import HostScalars
 
 MOST_REPORTED = 1000
 MOST_SEEDS = 3  # how many other row reductions of a region are tried as the start of a plan
@@ -193,9 +194,10 @@ class _Rewriter:
         is_changed = False
         if config.pattern_matcher:
             remove_noop_ops(self.graph)  # Inductor does this after the pass as well
-        rotations = Rotations(self.graph)
+        rotations, scalars = Rotations(self.graph), HostScalars(self.graph)
         if any(map(is_row_reduction, self.graph.nodes)):
             rotations.write()
+            scalars.write()
         for seed in [node for node in self.graph.nodes if is_row_reduction(node)]:
             if seed in self.seen:
                 continue
@@ -204,6 +206,7 @@ class _Rewriter:
                 is_changed = True
         if is_changed:
             rotations.restore()
+            scalars.restore()
             _sort(self.graph)  # what is restored may read sizes that are computed later in the graph
             self.graph.lint()
         return is_changed
