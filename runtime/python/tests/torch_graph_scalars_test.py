@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # needs: torch numpy
-"""Graphs with tensors of one element that go into every row."""
+"""Graphs with tensors of one element that go into every row, and with tensors that are expanded."""
 import normjit.torch
 import pytest
 import torch
@@ -101,3 +101,39 @@ def test_scalars_in_the_hosts_memory_are_moved_for_kernels_on_a_gpu(gpu, name, d
     assert len(moved) == scalars
     for node in backend.graphs[0].graph.nodes:  # what no region has reads its scalar as before
         assert node in taken or not set(moved).intersection(node.all_input_nodes)
+
+
+EXPANDED = {  # functions with gradients whose graphs expand a scalar or an element of each row along the columns
+    "the sum of all elements": lambda m, x, rows: rms(x, m.weight).sum(),
+    "the mean of all elements": lambda m, x, rows: rms(x, m.weight).mean(),
+    "the mean of each row": lambda m, x, rows: rms(x, m.weight).mean(-1),
+    "factors of rows": lambda m, x, rows: rms(x * rows.expand(x.shape), m.weight),
+}
+
+
+# With dynamic=True the mean of all elements divides by a number that the formula cannot know.
+@pytest.mark.parametrize("name, dynamic", [(name, dynamic) for dynamic in (False, True) for name in EXPANDED
+                                           if not (dynamic and name == "the mean of all elements")])
+def test_elements_that_repeat_along_columns_are_inputs_of_kernels(name, dynamic):
+    model = Model(lambda m, given: EXPANDED[name](m, *given)).double()
+    given = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in ((3, 5, 16), (3, 5, 1))]
+    backend = Rewritten()
+    compiled = torch.compile(model, backend=backend, dynamic=dynamic)
+    inputs = given if "rows" in name else given[:1]
+    got, wanted = (torch.autograd.grad(call(given).sum(), [*inputs, model.weight]) for call in (compiled, model))
+    torch.testing.assert_close(got, wanted)
+    assert len(backend.graphs) == 2
+    assert not {"aten.mul.Tensor", "aten.div.Scalar", "aten.expand.default"}.intersection(backend.targets())
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("shape", [(3, 1, 16), (5, 16), (16,)])
+def test_rows_that_repeat_are_not_copied(shape, dynamic):
+    model = Model(lambda m, x: rms(x.expand(3, 5, 16), m.weight)).double()
+    x = torch.randn(shape, dtype=torch.float64)
+    backend = Rewritten()
+    with torch.no_grad():
+        torch.testing.assert_close(torch.compile(model, backend=backend, dynamic=dynamic)(x), model(x))
+    (call,) = backend.graphs[0].graph.find_nodes(op="call_function", target=torch.ops.normjit.region.default)
+    assert any(0 in node.meta["val"].stride() for node in call.args[2])
+    assert set(backend.targets()) == {"aten.expand.default", "normjit.region.default", "<built-in function getitem>"}

@@ -214,11 +214,14 @@ class Region:
         return None
 
     def _axes_of_view(self, node: Node, made: torch.Tensor) -> tuple[str, dict[Node, str]] | None:
-        """Accepts views of values that the region computes; views of inputs are inputs themselves."""
+        """Accepts views of values that the region computes; views of inputs are inputs themselves, except those that
+        repeat an element along the columns, which no kernel reads."""
         source: Any = node.args[0]
         axes, before = self.axes.get(source), value(source)
-        if axes is None or before is None:
+        if before is None:
             return None
+        if axes is None:
+            return self._axes_of_repeated(node, before, made)
         if axes == FULL:
             return (FULL, {}) if self.frame.is_full(made.shape) else None
         if axes == ROW:
@@ -228,6 +231,15 @@ class Region:
         if axes in (COLUMN, SUM):
             return (axes, {}) if self.frame.is_column(made.shape) else None
         return (axes, {}) if axes.startswith(PER_SLICE) and self.frame.is_per_slice(made.shape) else None
+
+    def _axes_of_repeated(self, node: Node, before: torch.Tensor, made: torch.Tensor) -> tuple[str, dict[Node, str]] | None:
+        if node.target is not nodes.Aten.expand.default or not self.frame.is_full(made.shape):
+            return None
+        wanted = self.frame.beside(before.shape, made.shape)
+        if wanted != ROW and (wanted != SCALAR or not self.frame.takes_scalar(before)):
+            return None
+        inputs = self._operand(node.args[0], wanted)  # type: ignore[arg-type]
+        return None if inputs is None else (FULL, inputs)
 
     def _axes_of_elements(self, node: Node, made: torch.Tensor) -> tuple[str, dict[Node, str]] | None:
         given = [each for each in nodes.operands(node) if isinstance(each, Node)]
