@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _folders = [os.path.dirname(os.path.abspath(__file__)), *sys.modules["normjit"].__path__]
 FOLDER = next((each for each in _folders if os.path.exists(os.path.join(each, "libnormjit.so"))), _folders[0])
 DTYPES = ("f32", "bf16", "f16", "f64", "e4m3", "e5m2", "e8m0", "i8")
+NORM_DTYPES = DTYPES[:4]  # those of layernorm and rmsnorm; the others are for matrices of formulas
 NORMS = ("layernorm", "rmsnorm")
 ROUNDINGS = ("none", "llama")
 ROOM_FOR_TENSORS = 16

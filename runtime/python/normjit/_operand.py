@@ -72,9 +72,9 @@ def _numpy_code(dtype):
 
 
 class Operand:
-    """An array, its DLTensor, and what keeps the DLTensor alive."""
+    """An array, its DLTensor, and what keeps the DLTensor alive. `types` are those that it may have."""
 
-    def __init__(self, name, array, stream=None):
+    def __init__(self, name, array, stream=None, types=DTYPES):
         self.name = name
         self.array = array
         if _is_instance(array, "numpy", "ndarray"):
@@ -86,10 +86,8 @@ class Operand:
         tensor = self.tensor
         self.shape = tuple(tensor.shape[: tensor.ndim])
         self.dtype = DTYPE_CODES.get((tensor.code, tensor.bits)) if tensor.lanes == 1 else None
-        if self.dtype is None:
-            raise InvalidArgument(
-                f"{name}: its type is {getattr(array, 'dtype', 'unknown')}; allowed: {', '.join(DTYPES)}"
-            )
+        if self.dtype not in types:
+            raise InvalidArgument(f"{name}: its type is {getattr(array, 'dtype', 'unknown')}; allowed: {', '.join(types)}")
         if tensor.device_type not in DEVICE_NAMES:
             raise InvalidArgument(
                 f"{name}: is on a device of DLPack's type {tensor.device_type}; allowed: CPU and CUDA"

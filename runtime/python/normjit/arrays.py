@@ -10,7 +10,7 @@ import mmap
 import threading
 
 from normjit import _graphs, _library, _operand
-from normjit._library import DTYPES, NO_DTYPE, NORMS, ROOM_FOR_TENSORS, ROUNDINGS, TENSORS, InvalidArgument, library
+from normjit._library import DTYPES, NO_DTYPE, NORM_DTYPES, NORMS, ROOM_FOR_TENSORS, ROUNDINGS, TENSORS, InvalidArgument, library
 
 TYPE_CHECKING = False  # like typing.TYPE_CHECKING, but importing typing takes milliseconds
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def _compute(problem, inputs, outputs, out, stream):
     if stream is not None and not on_gpu:
         raise InvalidArgument("stream: x is on the CPU, which has none")
     handle = (_operand.current_stream(x) if stream is None else _operand.stream_handle(stream)) if on_gpu else None
-    given = {name: _operand.Operand(name, array, handle) for name, array in inputs.items() if array is not None}
+    given = {name: _operand.Operand(name, array, handle, NORM_DTYPES) for name, array in inputs.items() if array is not None}
     _check_inputs(given)
     operands = {name: operand for name, operand in given.items() if _reads(problem, name, wanted)}
     with _operand.on_stream(x, handle) if on_gpu else _Nothing():
@@ -127,7 +127,7 @@ def _compute(problem, inputs, outputs, out, stream):
             made = out.get(name)
             if made is None:
                 made = _make(name, inputs, operands["x"])
-            operands[name] = _operand.Operand(name, made, handle)
+            operands[name] = _operand.Operand(name, made, handle, NORM_DTYPES)
             _check_output(operands[name], operands["x"])
         _launch(problem, operands, handle)
     for made in out.values():

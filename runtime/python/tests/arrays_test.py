@@ -164,6 +164,18 @@ def test_invariance(norm):
         assert (backward(x[rows], dy[rows], gamma, invariant=True).dx == whole[rows]).all()
 
 
+@pytest.mark.parametrize("dtype", ["int8", "int64"])
+def test_the_message_about_types_names_those_of_norms(dtype):
+    x = random(1, 4, 8)
+    other = x.astype(dtype)
+    allowed = f"its type is {dtype}; allowed: f32, bf16, f16, f64$"
+    for name, call in (("x", lambda: normjit.layer_norm(other)), ("gamma", lambda: normjit.rms_norm(x, other[0])),
+                       ("dy", lambda: normjit.layer_norm_backward(x, other)),
+                       ("y", lambda: normjit.rms_norm(x, out={"y": other}))):
+        with pytest.raises(normjit.InvalidArgument, match=f"^{name}: {allowed}"):
+            call()
+
+
 BAD = {
     "dy: its shape is (3, 8); must be that of x, (4, 8)": lambda x, g: (x, x[:3], g, {}),
     "gamma: its shape is (7,); must be (8,)": lambda x, g: (x, x, g[:7], {}),
