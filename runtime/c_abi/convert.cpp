@@ -90,6 +90,11 @@ Status wrong_stride(std::string_view tensor, std::string_view field, int64_t str
         fmt::format("launch: {}: {} is {}; must be at least 0, or NORMJIT_REPEAT_ROW", tensor, field, stride));
 }
 
+Status repeated_output(std::string_view tensor, std::string_view field, std::string_view what) {
+    return invalid_argument(fmt::format(
+        "launch: {}: {} is NORMJIT_REPEAT_ROW, which repeats a {}; only inputs may do so", tensor, field, what));
+}
+
 }  // namespace
 
 Expected<Tensor> to_tensor(int number) {
@@ -228,6 +233,11 @@ Expected<Arguments> to_cpp(const normjit_arguments& from, const Spec& spec) {
         if (given.row_stride < NORMJIT_REPEAT_ROW)
             return wrong_stride(spec.name(tensor), "row_stride", given.row_stride);
         if (slice_stride < NORMJIT_REPEAT_ROW) return wrong_stride(spec.name(tensor), "slice_stride", slice_stride);
+        const bool is_written = spec.writes(tensor) && to.rows > 0 && to.slices > 0;
+        if (is_written && to.rows > 1 && given.row_stride == NORMJIT_REPEAT_ROW)
+            return repeated_output(spec.name(tensor), "row_stride", "row");
+        if (is_written && to.slices > 1 && slice_stride == NORMJIT_REPEAT_ROW)
+            return repeated_output(spec.name(tensor), "slice_stride", "slice");
         if (given.dtype >= 0 && given.dtype < static_cast<int>(std::size(all_dtypes))) {
             to[tensor].dtype = static_cast<DType>(given.dtype);
         } else {

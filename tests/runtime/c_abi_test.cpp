@@ -279,6 +279,31 @@ TEST_CASE("c: a repeated row, and rows with gaps") {
     CHECK(ones.dgamma == std::vector<float>(40, 1));
 }
 
+TEST_CASE("c: an output whose rows or slices are one") {
+    const EngineHandle engine = engine_with({});
+    if (!engine) return;
+    const KernelHandle kernel = prepared(engine, "rmsnorm slices=any cols=40 gamma=none out=dx");
+    Ones ones(10, 40);
+    std::vector<float> dx(400);
+    normjit_argument& output = ones.arguments.tensors[NORMJIT_DX] = {dx.data(), 40, 0, NORMJIT_F32, 0};
+    ones.arguments.rows = 5;
+    ones.arguments.slices = 2;
+    const auto refused = [&] {
+        CHECK(normjit_launch(kernel.get(), &ones.arguments) == NORMJIT_INVALID_ARGUMENT);
+        return std::string(normjit_last_error());
+    };
+    output.row_stride = NORMJIT_REPEAT_ROW;
+    CHECK(refused() == "launch: dx: row_stride is NORMJIT_REPEAT_ROW, which repeats a row; only inputs may do so");
+    output.row_stride = 0;
+    ones.arguments.slice_strides[NORMJIT_DX] = NORMJIT_REPEAT_ROW;
+    CHECK(refused() == "launch: dx: slice_stride is NORMJIT_REPEAT_ROW, which repeats a slice; only inputs may do so");
+    ones.arguments.slices = 1;
+    CHECK_MESSAGE(normjit_launch(kernel.get(), &ones.arguments) == NORMJIT_OK, normjit_last_error());
+    ones.arguments.rows = 1;
+    output.row_stride = NORMJIT_REPEAT_ROW;
+    CHECK_MESSAGE(normjit_launch(kernel.get(), &ones.arguments) == NORMJIT_OK, normjit_last_error());
+}
+
 TEST_CASE("c: a kernel that is not ready is refused or pending, and a schedule can be given") {
     const EngineHandle engine = engine_with({});
     if (!engine) return;

@@ -272,7 +272,8 @@ typedef struct normjit_arguments {
     uint32_t dlpack_tensors;                /* used by normjit_set_dlpack(); initially 0 */
     int64_t slices;                         /* S; 0: one; NORMJIT_NO_SLICES: none */
     int64_t slice_strides[NORMJIT_TENSORS]; /* elements from one slice to the next, of matrices and tensors per slice;
-                                               0: contiguous; NORMJIT_REPEAT_ROW: repeats the first slice */
+                                               0: contiguous; NORMJIT_REPEAT_ROW: repeats the first slice
+                                               (inputs) */
 } normjit_arguments;
 
 /* Takes data, type and shape from a DLTensor (dlpack.h, any version). A matrix may have any number of dimensions: the
