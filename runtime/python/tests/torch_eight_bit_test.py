@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # needs: torch numpy
-"""Formulas in PyTorch that read or write int8, e4m3, e5m2 and e8m0."""
+"""Formulas and row-wise functions in PyTorch that read or write int8, e4m3, e5m2 and e8m0."""
 import normjit
 import normjit.torch
 import pytest
@@ -55,6 +55,65 @@ def test_matrices_of_8_bits_are_read(dtype, compiled):
     torch.testing.assert_close(torch.func.vmap(lambda x, scale: norm(x=x, scale=scale, g=g.detach()))(x, scale), y.detach())
     with pytest.raises(normjit.InvalidArgument, match="scale: its type is torch.int8; allowed: torch.float32"):
         norm(x=x, scale=scale.to(torch.int8), g=g)
+
+
+def dequantised(x, scale, g):
+    v = x.float() * scale
+    return v * torch.rsqrt(v.square().mean(-1, keepdim=True) + 1e-5) * g
+
+
+def of_types(x, scale, g):
+    return torch.softmax(x.to(torch.bfloat16) * scale, -1) * g + torch.where(x.to(g.dtype) > 3, x.to(g.dtype), g)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("dtype", [torch.int8, torch.float8_e4m3fn, torch.float8_e5m2])
+@pytest.mark.parametrize("function", [dequantised, of_types])
+def test_row_wise_functions_of_8_bits(function, dtype, compiled):
+    x = (drawn(3, 5, 256) * 40).to(dtype)
+    scale, g = (drawn(3, 5, 1).abs() + 0.1).requires_grad_(), drawn(256).requires_grad_()
+    row_by_row = normjit.torch.rowwise(function)
+    call = torch.compile(lambda *given: row_by_row(*given), backend="aot_eager", fullgraph=True) if compiled else row_by_row
+    y, right = call(x, scale, g), function(x, scale.double(), g.double())
+    torch.testing.assert_close(y.double(), right, rtol=1e-5, atol=1e-5)
+    dy = drawn(3, 5, 256)
+    for one, other in zip(torch.autograd.grad(y, [scale, g], dy), torch.autograd.grad(right, [scale, g], dy.double())):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+
+
+def test_row_wise_functions_of_several_types():
+    """A matrix of 8 bits beside one of 16, results of 8 bits, and arithmetic that makes floating-point numbers of
+    integers."""
+    generator = torch.Generator().manual_seed(0)
+    q = torch.randint(-128, 128, (4, 64), generator=generator).to(torch.int8)
+    x = drawn(4, 64).bfloat16()
+    for function in (lambda x, q: (x.float() + q.float() * 0.1).mean(-1), lambda x, q: (q * 0.25).round().to(torch.int8),
+                     lambda x, q: (q.float() / 3).to(q.dtype), lambda x, q: q / 2 + x):
+        got, wanted = normjit.torch.rowwise(function)(x, q), function(x.float(), q)
+        assert got.dtype == function(x, q).dtype
+        torch.testing.assert_close(got.float(), wanted.float(), rtol=2e-2 if got.dtype == torch.bfloat16 else 1e-5, atol=1e-5)
+
+
+def test_the_gradient_of_a_matrix_of_8_bits():
+    x, scale, g = (drawn(3, 5, 256) * 40).to(torch.float8_e4m3fn).requires_grad_(), drawn(3, 5, 1), drawn(256)
+    y, right = normjit.torch.rowwise(of_one_use)(x, scale, g), of_one_use(x, scale, g)
+    (got,), (wanted,) = (torch.autograd.grad(each, x, drawn(3, 5, 256) * 10) for each in (y, right))
+    assert got.dtype == wanted.dtype == torch.float8_e4m3fn
+    torch.testing.assert_close(got.float(), wanted.float(), rtol=0.13, atol=2.0**-9)
+
+
+def of_one_use(x, scale, g):
+    x = x.float()
+    return x * scale * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-5) * g
+
+
+@pytest.mark.parametrize("function, shape, message", [
+    (lambda x, q: x * q.float(), (256,), "q: its type is torch.int8; must be a floating-point type of torch.float32, .* or, "
+     "with the shape of x, torch.float8_e4m3fn, torch.float8_e5m2, torch.int8$"),
+    (lambda x, q: x * (q * 2), (3, 256), "makes a tensor of torch.int8; formulas compute with floating-point numbers only")])
+def test_row_wise_functions_of_8_bits_that_are_refused(function, shape, message):
+    with pytest.raises(normjit.InvalidArgument, match=message):
+        normjit.torch.rowwise(function)(drawn(3, 256), torch.ones(shape, dtype=torch.int8))
 
 
 @pytest.mark.parametrize("types, message", [

@@ -78,6 +78,8 @@ SERVED = [
     lambda x, w: functional.normalize(x, p=3, dim=-1) * w + (x * w).norm(1.5, dim=-1, keepdim=True),
     lambda x, w: functional.kl_div(functional.log_softmax(x * w, -1), torch.softmax(x, -1), reduction="none"),
     lambda x, w: torch.xlogy(functional.relu(x), torch.softmax(w * x, -1)) + torch.xlogy(w.relu(), x.square() + 0.1),
+    lambda x, w: torch.clamp(x, min=w) + x.clamp(max=w * w) * w + torch.clamp(x * w, w - 1, w.square() + 0.5),
+    lambda x, w: (x * 2).clamp_(x.mean(-1, keepdim=True), 2 + w.abs()) * w + torch.clip(x, None, w),
     lambda x, w: functional.dropout(x * w, 0.5, training=False) * x.sum(-1, keepdim=True).squeeze(-1).unsqueeze(-1)]
 
 

@@ -22,6 +22,7 @@ from normjit._library import InvalidArgument
 from normjit.torch import composition, probes, rowwise_formula
 from normjit.torch import rowwise_halves as halves
 from normjit.torch import rowwise_results as results
+from normjit.torch.formula_checks import READ
 from normjit.torch.formulas import call, formula
 from normjit.torch.functional import ALL_TYPES, check_tensor, is_shape
 from normjit.torch.rowwise_formula import Written
@@ -52,7 +53,7 @@ def rowwise(function: Callable[..., Any]) -> Callable[..., Any]:
             return (weight * h * torch.nn.functional.silu(z.float())).to(x.dtype)
 
     The first tensor of `function`, x, is [..., N]. Other tensors have the same shape, or are [N], [..., 1], or one
-    number. Results have x's shape, or are [..., 1] or [...]. The function may use
+    number. Those with x's shape may have 8 bits, such as torch.int8; x.float() converts them. Results have x's shape, or are [..., 1] or [...]. The function may use
 
     - arithmetic, functions such as exp, silu and gelu, and losses such as huber_loss(x, z, reduction="none");
     - reductions of the last dimension, such as mean, var and amax;
@@ -244,10 +245,12 @@ def _trace(function: Callable[..., Any], kinds: Any, others: Any, cols: int) -> 
     from torch.fx.experimental.proxy_tensor import make_fx
 
     _thread.traces = True  # this thread is new, and ends with this function
-    for name, _, dtype, _ in kinds:
-        if dtype not in ALL_TYPES:
+    for name, axes, dtype, _ in kinds:
+        if dtype not in (READ if axes == "M,N" else ALL_TYPES):
             hint = f"; give {name}.to(x.dtype) for an x, and use {name} != 0 as the condition" if dtype == torch.bool else ""
-            raise InvalidArgument(f"{name}: its type is {dtype}; must be a floating-point type of {', '.join(map(str, ALL_TYPES))}{hint}")
+            of_8_bits = ", ".join(str(each) for each in READ if each not in ALL_TYPES)
+            raise InvalidArgument(f"{name}: its type is {dtype}; must be a floating-point type of {', '.join(map(str, ALL_TYPES))} "
+                                  f"or, with the shape of {kinds[0][0]}, {of_8_bits}{hint}")
     signature = inspect.signature(function)
 
     def of_tensors(*tensors: torch.Tensor) -> Any:
@@ -322,9 +325,9 @@ def _check(function: Callable[..., Any], of_tensors: Callable[..., Any], plan: W
     formula on the first inputs that give only finite results."""
     generator = torch.Generator().manual_seed(0)
     for scales in _scales(len(kinds)):
-        wide = [((torch.rand(_shape(shapes, axes, dim), generator=generator, dtype=torch.float64) + 0.5) * scale).requires_grad_()
-                for (_, axes, _, dim), scale in zip(kinds, scales)]
-        leaves = [Unrounded(each, dtype).requires_grad_() for each, (_, _, dtype, _) in zip(wide, kinds)]
+        wide = [_tried(torch.rand(_shape(shapes, axes, dim), generator=generator, dtype=torch.float64) + 0.5, scale, dtype)
+                for (_, axes, dtype, dim), scale in zip(kinds, scales)]
+        leaves = [Unrounded(each, dtype).requires_grad_(each.requires_grad) for each, (_, _, dtype, _) in zip(wide, kinds)]
         with UnroundedNumbers():
             own_results = of_tensors(*leaves)
         both = own_results, _results(plan, wide, _by_torch)
@@ -349,6 +352,13 @@ def _check(function: Callable[..., Any], of_tensors: Callable[..., Any], plan: W
                                   "detach(), no_grad() and autograd.Function have no place in a row-wise function")
 
 
+def _tried(values: torch.Tensor, scale: float, dtype: torch.dtype) -> torch.Tensor:
+    """Returns values of this scale that a tensor of this type may have."""
+    if dtype == torch.int8:
+        return (values * scale * 20).round().clamp(-128, 127)
+    return (values * scale).requires_grad_()
+
+
 def _scales(count: int) -> Iterator[Sequence[float]]:
     """Yields factors for tensors of numbers around 1: first the same factor for all tensors, then random ones."""
     yield from ((scale,) * count for scale in SCALES)
@@ -360,11 +370,12 @@ def _gradients(results: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor],
                above: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """Returns the gradients of the leaves, given those of the results; zeros where no backward pass can ever run."""
     pairs = [(y, Unrounded(dy, y.dtype) if isinstance(y, Unrounded) else dy) for y, dy in zip(results, above) if y.requires_grad]
-    found: Sequence[Any] = [None] * len(leaves)
+    found: dict[int, Any] = {}
     if pairs and _has_backward():
         with_gradient, their_gradients = zip(*pairs)
-        found = torch.autograd.grad(with_gradient, leaves, their_gradients, allow_unused=True)
-    return [torch.zeros_like(leaf) if each is None else each for each, leaf in zip(found, leaves)]
+        places = [i for i, leaf in enumerate(leaves) if leaf.requires_grad]
+        found.update(zip(places, torch.autograd.grad(with_gradient, [leaves[i] for i in places], their_gradients, allow_unused=True)))
+    return [torch.zeros_like(leaf) if found.get(i) is None else found[i] for i, leaf in enumerate(leaves)]
 
 
 def _has_backward() -> bool:

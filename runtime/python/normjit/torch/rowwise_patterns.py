@@ -49,7 +49,7 @@ DEFAULTS = {Aten.hardtanh.default: (-1, 1), Aten.elu.default: (1, 1, 1), Aten.ce
             Aten.leaky_relu.default: (0.01,), Aten.huber_loss.default: (None, 1, 1), Aten.smooth_l1_loss.default: (None, 1, 1),
             Aten.softplus.default: (1, 20)}  # the arguments after the first; None has no default
 CLAMPS = {Aten.clamp_min.default: ("max",), Aten.clamp_max.default: ("min",), Aten.clamp.default: ("max", "min"),
-          Aten.clamp_min.Tensor: ("max",), Aten.clamp_max.Tensor: ("min",)}
+          Aten.clamp_min.Tensor: ("max",), Aten.clamp_max.Tensor: ("min",), Aten.clamp.Tensor: ("max", "min")}
 LOST = {torch.bool: " and compare them with < <= > >= == != only; what is true or false may be an argument of 1 and 0, to multiply with"}
 # What must be greater than 0, given (a, b), where the comparison is true or, if it is negated, where it is false.
 COMPARISONS = {getattr(getattr(Aten, name), kind): (order, is_negated) for kind in ("Scalar", "Tensor")
