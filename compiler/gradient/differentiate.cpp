@@ -144,6 +144,8 @@ class Differentiation {
             case Op::partner:
             case Op::neighbour:
                 return propagate_exchange(value.op, a, adjoint);
+            case Op::rotate_half:
+                return propagate_rotation(a, adjoint);
             case Op::min:
                 return share(a, b, -1, adjoint);
             case Op::max:
@@ -223,6 +225,14 @@ class Differentiation {
         const Expr value = writer_.write(adjoint);
         if (!ir::has_columns(builder_.function()[value.id].shape)) return add(a, adjoint);
         return add(a, of_value(builder_.apply(op, value).id));
+    }
+
+    /// Passes the adjoint through rotate_half(), whose inverse is the rotation in the other direction.
+    Status propagate_rotation(ValueId a, const Sum& adjoint) {
+        Expr value = writer_.write(adjoint);
+        if (!ir::has_columns(builder_.function()[value.id].shape))
+            value = builder_.apply(Op::like, value, {&builder_, a});
+        return add(a, of_value(builder_.apply(Op::rotate_half, value).id) * -1);
     }
 
     Status propagate_function(ValueId id, const Sum& adjoint) {

@@ -304,8 +304,8 @@ class FormulaParser final : SignatureParser {
         constexpr std::string_view reductions[] = {"row_mean", "row_sum", "row_norm", "row_max",
                                                    "row_min",  "col_sum", "max_abs"};
         const bool reduces = std::ranges::find(reductions, notation.text) != std::end(reductions);
-        const bool is_of_columns =
-            notation.text == info(Op::partner).notation || notation.text == info(Op::neighbour).notation;
+        constexpr std::string_view exchanges[] = {"partner", "rotate_half", "neighbour"};
+        const bool is_of_columns = std::ranges::find(exchanges, notation.text) != std::end(exchanges);
         if (is_of_columns && !has_columns(function_[a].shape))
             return error_at(notation,
                             fmt::format("{} of {}; must have columns", notation.text, text(function_[a].shape)));

@@ -79,7 +79,7 @@ Status check_groups(const Function& function) {
             return refuse(function, id, "a reduction of what depends on a group_max is not supported");
         } else if (value.op == Op::col_sum || value.op == Op::max_abs || is_partial(value.shape)) {
             return refuse(function, id, "cannot be combined with group_max; a launch computes one or the other");
-        } else if (value.op == Op::partner || value.op == Op::neighbour) {
+        } else if (value.op == Op::partner || value.op == Op::rotate_half || value.op == Op::neighbour) {
             return refuse(function, id, "cannot be combined with group_max");
         }
     }

@@ -346,7 +346,7 @@ class FormulaReader {
     /// Removes the inputs that no output depends on from the spec. The formula still contains them.
     Status drop_unread() {
         NORMJIT_TRY(const ir::Function function, function_of(spec_));
-        formula_.has_partners = has_op(function, ir::Op::partner);
+        formula_.has_partners = has_op(function, ir::Op::partner) || has_op(function, ir::Op::rotate_half);
         formula_.has_neighbours = has_op(function, ir::Op::neighbour);
         formula_.group_columns = ir::group_columns(function);
         NORMJIT_RETURN_IF_ERROR(check_sums_beside_runs(spec_, function));

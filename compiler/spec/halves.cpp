@@ -89,6 +89,8 @@ class HalfRows {
         switch (value.op) {
             case Op::partner:
                 return {a.second, a.first};
+            case Op::rotate_half:
+                return {a.second * -1, a.first};
             case Op::row_mean:
                 return same(ir::row_mean(a.first + a.second) * 0.5);
             case Op::row_max:

@@ -27,7 +27,7 @@ TEST_CASE("a formula that is wrong gets its place and what is allowed") {
         {"norm f(x[M,N]) -> y[M,N] { y = sqr(x, 1) } cols=8",
          "spec: formula: line 1, column 32: unknown operation 'sqr'; allowed: abs clamp col_sum compare detach "
          "div_or_zero erf exp exp2 gelu gelu_tanh group_max like log log1p max max_abs min neighbour partner pow relu "
-         "round round_bf16 "
+         "rotate_half round round_bf16 "
          "round_e8m0 round_f16 row_max row_mean row_min row_norm row_sum rsqrt sigmoid silu softplus sqrt sqrt_or_zero "
          "square tanh where; did you mean 'sqrt'?"},
         {"norm f(x[M,N], w[N]) -> y[M,N] { y = x / row_norm(w) } cols=8",
@@ -54,7 +54,7 @@ TEST_CASE("a formula that is wrong gets its place and what is allowed") {
         {"norm f(x[M,N]) -> y[M,N] { y = x - mean(x) } cols=8",
          "spec: formula: line 1, column 36: unknown operation 'mean'; allowed: abs clamp col_sum compare detach "
          "div_or_zero erf exp exp2 gelu gelu_tanh group_max like log log1p max max_abs min neighbour partner pow relu "
-         "round round_bf16 "
+         "rotate_half round round_bf16 "
          "round_e8m0 round_f16 row_max row_mean row_min row_norm row_sum rsqrt sigmoid silu softplus sqrt sqrt_or_zero "
          "square tanh where; did you mean 'row_mean'?"},
         {"f(x[M,N]) -> y[M,N] { y = x * 2 } cols=8",

@@ -103,7 +103,9 @@ class FormulaText {
                 return add(matrices_, fmt::format("{} / row_sum({})", last, last));
             }
             case 7:
-                if (has_partners_ && random_.chance(60)) return add(matrices_, fmt::format("partner({}) * 0.75", a));
+                if (has_partners_ && random_.chance(60))
+                    return add(matrices_,
+                               fmt::format("{}({}) * 0.75", random_.chance(50) ? "partner" : "rotate_half", a));
                 if (has_neighbours_ && random_.chance(60))
                     return add(matrices_,
                                fmt::format("neighbour({}) * 0.75", random_.chance(30) && !columns_.empty()
@@ -180,7 +182,8 @@ Expected<Spec> random_formula_spec(Random& random, const SpecLimits& limits) {
     const Spec drawn = random_spec(random, plain);  // only its sizes are used
     if (text == "dynamic_tanh") text += fmt::format(" alpha={}", random.pick({0.5, 1.25}));
     const std::string whole(library_formula(text).value_or(text));
-    const bool has_partners = whole.find("partner") != std::string::npos;
+    const bool has_partners =
+        whole.find("partner") != std::string::npos || whole.find("rotate_half") != std::string::npos;
     const int64_t group = group_of(whole),
                   multiple = (has_partners ? 2 : 1) * (whole.find("neighbour") != std::string::npos ? 2 : 1),
                   cols = (multiple * drawn.cols + group - 1) / group * group;

@@ -15,7 +15,7 @@ template <class Real>
 class FormulaComputation : FormulaRows<Real> {
     using Rows = FormulaRows<Real>;
     using Rows::at, Rows::axes, Rows::column_of, Rows::evaluate, Rows::offset, Rows::row_of, Rows::value,
-        Rows::value_of, Rows::with_headroom;
+        Rows::value_of, Rows::with_headroom, Rows::with_sign;
     using Rows::spec_, Rows::inputs_, Rows::program_, Rows::made_, Rows::cols_, Rows::slice_, Rows::row_, Rows::values_;
 
   public:
@@ -174,10 +174,12 @@ class FormulaComputation : FormulaRows<Real> {
             case Kind::like:
                 return send(id, a, cols, [](const Number& g, size_t) { return g; });
             case Kind::partner:
+            case Kind::rotate_half:
             case Kind::neighbour: {
                 const Numbers& adjoint = adjoints_[id];
                 return send(id, a, true, [&](const Number&, size_t j) {
-                    return adjoint.size() == 1 ? adjoint[0] : adjoint[column_of(operation.kind, j)];
+                    const size_t other = column_of(operation.kind, j);
+                    return with_sign(operation.kind, other, adjoint.size() == 1 ? adjoint[0] : adjoint[other]);
                 });
             }
             case Kind::detach:

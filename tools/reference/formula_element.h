@@ -96,6 +96,7 @@ Bounded<Real> element(const Operation& operation, const Function<Real>* function
         case Kind::detach:
             return a;
         case Kind::partner:
+        case Kind::rotate_half:
         case Kind::neighbour:
             return a;
         case Kind::round:

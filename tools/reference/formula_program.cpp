@@ -25,6 +25,7 @@ Kind kind_of(const std::string& what) {
         {"compare", Kind::compare},
         {"like", Kind::like},
         {"partner", Kind::partner},
+        {"rotate_half", Kind::rotate_half},
         {"neighbour", Kind::neighbour},
         {"round", Kind::round},
         {"round_bf16", Kind::round_bf16},

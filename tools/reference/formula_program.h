@@ -23,6 +23,7 @@ enum class Kind {
     compare,
     like,
     partner,
+    rotate_half,
     neighbour,
     round,
     round_bf16,

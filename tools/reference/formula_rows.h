@@ -100,7 +100,7 @@ class FormulaRows {
         const Function<Real>* function =
             operation.kind == Kind::function ? find_function<Real>(operation.what) : nullptr;
         for (size_t j = 0; j < result.size(); ++j) {
-            const Number& a = at(operation.operands[0], column_of(operation.kind, j));
+            const Number a = with_sign(operation.kind, j, at(operation.operands[0], column_of(operation.kind, j)));
             const Number& b = at(operation.operands.back(), j);
             result[j] = with_headroom(operation.kind == Kind::where ? where(a, at(operation.operands[1], j), b)
                                                                     : element(operation, function, a, b));
@@ -138,11 +138,16 @@ class FormulaRows {
         }
         return {largest.value, std::max(most - largest.value, largest.value - least)};
     }
-    /// Returns the column from which partner() or neighbour() takes the element of column j; for other operations, j
-    /// itself.
+    /// Returns the column from which partner(), rotate_half() or neighbour() takes the element of column j; for other
+    /// operations, j itself.
     size_t column_of(Kind kind, size_t j) const {
-        if (kind == Kind::partner) return (j + cols_ / 2) % cols_;
+        if (kind == Kind::partner || kind == Kind::rotate_half) return (j + cols_ / 2) % cols_;
         return kind == Kind::neighbour ? j ^ 1 : j;
+    }
+
+    /// Changes the sign of an element that rotate_half() takes to column j, if it changes it there.
+    Number with_sign(Kind kind, size_t j, const Number& element) const {
+        return kind == Kind::rotate_half && j < cols_ / 2 ? Number{-element.value, element.error} : element;
     }
 
     Number row_mean(int of) const {

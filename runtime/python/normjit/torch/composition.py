@@ -68,6 +68,11 @@ def stored(value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return value.to(dtype)
 
 
+def _rotate_half(a: torch.Tensor) -> torch.Tensor:
+    first, second = a.chunk(2, -1)
+    return torch.cat([-second, first], -1)
+
+
 FUNCTIONS: dict[str, Callable[..., torch.Tensor]] = {
     "group_max": _group_max,
     "sqrt": torch.sqrt, "rsqrt": torch.rsqrt, "abs": torch.abs, "min": torch.minimum, "max": torch.maximum,
@@ -77,7 +82,7 @@ FUNCTIONS: dict[str, Callable[..., torch.Tensor]] = {
     "round": torch.round, "round_bf16": _rounded(torch.bfloat16), "round_f16": _rounded(torch.float16), "compare": _compare,
     "round_e8m0": _round_e8m0,
     "like": lambda a, b: a.expand(torch.broadcast_shapes(a.shape, b.shape)), "div_or_zero": _div_or_zero,
-    "partner": lambda a: a.roll(a.shape[-1] // 2, -1),
+    "partner": lambda a: a.roll(a.shape[-1] // 2, -1), "rotate_half": _rotate_half,
     "neighbour": lambda a: a.unflatten(-1, (-1, 2)).flip(-1).flatten(-2), "row_mean": lambda a: a.mean(-1, keepdim=True),
     "row_sum": lambda a: a.sum(-1, keepdim=True), "row_max": lambda a: a.amax(-1, keepdim=True), "detach": torch.detach,
     "row_min": lambda a: a.amin(-1, keepdim=True), "relu": torch.relu, "square": torch.square, "pow": torch.pow,
