@@ -16,7 +16,7 @@ from torch._inductor.custom_graph_pass import CustomGraphPass
 import normjit
 from normjit._library import ROOM_FOR_TENSORS, Error, InvalidArgument
 from normjit.log import logger
-from normjit.torch import _kernels, graph_calibration, graph_costs, graph_formula, graph_operator
+from normjit.torch import _kernels, graph_calibration, graph_costs, graph_formula, graph_operator, graph_orders
 from normjit.torch.graph_nodes import Frame, Node, hint, value
 from normjit.torch.graph_regions import Region, is_row_reduction
 from normjit.torch.graph_rotations import Rotations
@@ -186,6 +186,7 @@ class _Rewriter:
     def __init__(self, graph: torch.fx.Graph, take: str) -> None:
         self.graph, self.take = graph, take
         self.seen: set[Node] = set()
+        self.has_rotations = False
 
     def run(self) -> bool:
         """Returns whether a region was taken."""
@@ -195,8 +196,11 @@ class _Rewriter:
         if config.pattern_matcher:
             remove_noop_ops(self.graph)  # Inductor does this after the pass as well
         rotations, scalars = Rotations(self.graph), HostScalars(self.graph)
+        moved: dict[Node, Node] = {}
         if any(map(is_row_reduction, self.graph.nodes)):
             rotations.write()
+            moved = graph_orders.write(self.graph)
+            self.has_rotations = bool(rotations.turned)
             scalars.write()
         for seed in [node for node in self.graph.nodes if is_row_reduction(node)]:
             if seed in self.seen:
@@ -205,7 +209,7 @@ class _Rewriter:
                 _sort(self.graph)
                 is_changed = True
         if is_changed:
-            rotations.restore()
+            rotations.restore(moved)
             scalars.restore()
             _sort(self.graph)  # what is restored may read sizes that are computed later in the graph
             self.graph.lint()
@@ -237,16 +241,24 @@ class _Rewriter:
 
     def _best_plan(self, seed: Node, source: torch.Tensor) -> _Plan:
         """Returns the best plan that starts from this row reduction or from another one of the same region."""
-        plans = [self._planned(seed, source, split) for split in range(source.dim() - 1)]
+        plans = [self._planned(seed, frame) for frame in self._frames(source)]
         others = [node for node in plans[0].around if is_row_reduction(node) and node not in self.seen]
         for other in others[:MOST_SEEDS]:
             tensor = value(other.args[0])
             if tensor is not None and tensor.device == source.device:
-                plans += [self._planned(other, tensor, split) for split in range(tensor.dim() - 1)]
+                plans += [self._planned(other, frame) for frame in self._frames(tensor)]
         return max(plans, key=_Plan.gain)
 
-    def _planned(self, seed: Node, source: torch.Tensor, split: int) -> _Plan:
-        region = Region(Frame.of(source, split), {node: i for i, node in enumerate(self.graph.nodes)})
+    def _frames(self, source: torch.Tensor) -> list[Frame]:
+        """Returns the ways to divide a tensor into slices. Only what rotations read is the same for all slices of a
+        row."""
+        frames = [Frame.of(source, split) for split in range(source.dim() - 1)]
+        if self.has_rotations:
+            frames += [Frame.of(source, split, rows_first=True) for split in range(1, source.dim() - 1)]
+        return frames
+
+    def _planned(self, seed: Node, frame: Frame) -> _Plan:
+        region = Region(frame, {node: i for i, node in enumerate(self.graph.nodes)})
         region.grow(seed)
         return _Plan(region, seed, self.take)
 

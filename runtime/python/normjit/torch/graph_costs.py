@@ -68,7 +68,8 @@ def _measured(region: Region, by: graph_formula.Written) -> float:
     if key not in _times:
         with unset_fake_temporarily(), torch.no_grad():
             tensors = [_like(node, region, rows // slices, slices) for node in by.inputs]
-            layouts = by.layouts if not region.frame.split else by.layouts.rpartition(" ")[0] + " 1"
+            one = -1 if region.frame.rows_first else 1
+            layouts = by.layouts if not region.frame.split else f"{by.layouts.rpartition(' ')[0]} {one}"
             call = functools.partial(torch.ops.normjit.region.default, by.spec, layouts, tensors)
             with graph_operator.uncounted(by.spec):
                 _times[key] = graph_times.seconds(call, region.frame.device) * total / (rows // slices * slices)
@@ -82,6 +83,8 @@ def _like(node: Node, region: Region, rows: int, slices: int) -> torch.Tensor:
     first = (slices,) if region.frame.split else ()
     sizes = {FULL: (*first, rows, cols), nodes.ROW: (*first, rows, 1), nodes.COLUMN: (cols,), nodes.SHARED: (rows, cols),
              nodes.PER_SLICE: (*first, 1, cols), nodes.SCALAR: ()}[axes]
+    if region.frame.rows_first:
+        sizes = {FULL: (rows, slices, cols), nodes.SHARED: (rows, 1, cols)}.get(axes, sizes)
     return torch.full(sizes, 0.5, dtype=tensor.dtype, device=tensor.device)
 
 

@@ -83,7 +83,7 @@ def fewer_tensors(region: Region, most: int) -> Region:
     def count(part: Region) -> int:
         outputs = emitted(part)
         each = [*part.inputs.values(), *(part.axes[node] for node in outputs)]
-        if any(node.target is nodes.Aten.roll.default for node in part.axes):  # a tensor with columns counts as two
+        if any(map(nodes.is_exchange, part.axes)):  # a tensor with columns counts as two
                                                                                # halves
             each += [axes for axes in each if axes not in (ROW, SCALAR)]
         return len(each)
@@ -132,7 +132,7 @@ def written(region: Region) -> Written:
         spec += " invariant=1"
     if region.frame.split:
         spec += " slices=any"
-        layouts.append(str(region.frame.split))
+        layouts.append(str(region.frame.code))
     return Written(spec, " ".join(layouts), inputs, outputs)
 
 
@@ -171,21 +171,66 @@ def replace(graph: torch.fx.Graph, region: Region, by: Written) -> None:
     """Replaces a region by the operator of a formula. The graph must be sorted afterwards."""
     before = min(region.members(), key=region.order.__getitem__)
     operator: Any = torch.ops.normjit.region.default
-    tensors = [value(node) for node in by.inputs]
     with graph.inserting_before(before):
-        call = graph.call_function(operator, (by.spec, by.layouts, by.inputs))
+        inputs = [_in_order(graph, region, node) for node in by.inputs]
+        tensors = [value(node) for node in inputs]
+        call = graph.call_function(operator, (by.spec, by.layouts, inputs))
         call.meta["val"] = graph_operator.empty_outputs(by.spec, by.layouts, tensors)  # type: ignore[arg-type]
         call.meta["eager_input_vals"] = ((by.spec, by.layouts, tensors), {})
         for i, node in enumerate(by.outputs):
             got = graph.call_function(getitem, (call, i))
             got.meta.update({key: each for key, each in node.meta.items() if key != "eager_input_vals"})
             got.meta["val"] = call.meta["val"][i]
+            got = _as_it_was(graph, region, node, got)
             for user in list(node.users):
                 if user not in region or stays_outside(region, user):
                     user.replace_input_with(node, got)
     for node in reversed(region.members()):
         if not node.users:
             graph.erase_node(node)
+
+
+def _in_order(graph: torch.fx.Graph, region: Region, node: Node) -> Node:
+    """Returns an input as the operator reads it. It reads numbers of rows slice by slice."""
+    tensor = value(node)
+    assert tensor is not None
+    if region.inputs[node] != ROW or not region.frame.rows_first:
+        return node
+    slices, rows = _row_dimensions(region, tensor)
+    dims = [*slices, *rows, *range(len(slices) + len(rows), tensor.dim())]
+    permuted = graph.call_function(nodes.Aten.permute.default, (node, dims))
+    permuted.meta["val"] = tensor.permute(dims)
+    if nodes.is_contiguous(permuted.meta["val"]):
+        return permuted
+    copied = graph.call_function(nodes.Aten.clone.default, (permuted,), {"memory_format": torch.contiguous_format})
+    copied.meta["val"] = tensor.new_empty(permuted.meta["val"].shape)
+    return copied
+
+
+def _as_it_was(graph: torch.fx.Graph, region: Region, node: Node, got: Node) -> Node:
+    """Returns what the operator made for a node, in the node's order of dimensions."""
+    tensor = value(node)
+    assert tensor is not None
+    if region.axes[node] != ROW or not region.frame.rows_first:
+        return got
+    slices, rows = _row_dimensions(region, tensor)
+    dims = [*range(len(slices), len(slices) + len(rows)), *range(len(slices))]
+    permuted = graph.call_function(nodes.Aten.permute.default, (got, dims))
+    permuted.meta["val"] = got.meta["val"].permute(dims)
+    if tensor.dim() == len(dims):
+        return permuted
+    whole = graph.call_function(nodes.Aten.unsqueeze.default, (permuted, -1))
+    whole.meta["val"] = permuted.meta["val"].unsqueeze(-1)
+    return whole
+
+
+def _row_dimensions(region: Region, tensor: torch.Tensor) -> tuple[list[int], list[int]]:
+    """Returns the dimensions of slices and of rows in a tensor of one number for each row, which may have a last
+    dimension of 1."""
+    slices, rows = region.frame.parts(range(tensor.dim()))
+    if not nodes.same((nodes.product(tensor.shape[each] for each in slices),), (region.frame.slices,)):
+        slices, rows = region.frame.parts(range(tensor.dim() + 1))
+    return list(slices), list(rows)
 
 
 def _type(node: Node) -> str:
@@ -205,15 +250,16 @@ def _check_rows(region: Region, node: Node) -> None:
     tensor, axes = value(node), region.inputs[node]
     assert tensor is not None
     if axes in (FULL, nodes.SHARED, nodes.PER_SLICE):
-        sizes, strides, first = tensor.shape, tensor.stride(), 0
-        if axes != nodes.SHARED and region.frame.split:
-            first = region.frame.split
-            if graph_operator.collapsed(sizes[:first], strides[:first], 1, nodes.equal) is None:
-                raise Unsaid(node, "no one stride describes its slices")
-        row_stride = graph_operator.collapsed(sizes[first:-1], strides[first:-1], region.frame.cols, nodes.equal)
-        if row_stride is None or not nodes.same(strides[-1:], (1,)):
+        leading = list(zip(tensor.shape, tensor.stride()))
+        slices, rows = {FULL: region.frame.parts(leading), nodes.SHARED: ((), leading[:-1]),
+                        nodes.PER_SLICE: (leading[:-1], ())}[axes]
+        for what, dims in (("slices", slices), ("rows", rows)):
+            sizes, strides = zip(*dims) if dims else ((), ())
+            if graph_operator.collapsed(sizes, strides, region.frame.cols, nodes.equal) is None:
+                raise Unsaid(node, f"no one stride describes its {what}")
+        if not nodes.same(tensor.stride()[-1:], (1,)):
             raise Unsaid(node, "no one stride describes its rows")
-    elif not nodes.is_contiguous(tensor):
+    elif not nodes.is_contiguous(tensor) and not (axes == ROW and region.frame.rows_first):
         raise Unsaid(node, "is not contiguous")
 
 
@@ -225,17 +271,18 @@ def _layout(region: Region, node: Node, inputs: list[Node]) -> str:
         raise Unsaid(node, "would not be contiguous")
     if axes == SUM:
         return f"c{tensor.dim() - 1}"
-    split = region.frame.split
     for i, each in enumerate(inputs):
         shape = value(each).shape  # type: ignore[union-attr]
         if region.inputs[each] != FULL:
             continue
+        slices, rows = region.frame.parts(shape)
+        ones = [1] * len(rows)
+        per_slice = (*ones, *slices, shape[-1]) if region.frame.rows_first else (*slices, *ones, shape[-1])
         forms = {FULL: {"m": shape}, ROW: {"k": (*shape[:-1], 1), "r": shape[:-1]},
-                 nodes.PER_SLICE + SUM: {"s": (*shape[:split], shape[-1]),
-                                         "t": (*shape[:split], *(1 for _ in shape[split:-1]), shape[-1])}}[axes]
+                 nodes.PER_SLICE + SUM: {"s": (*slices, shape[-1]), "t": per_slice}}[axes]
         for form, sizes in forms.items():
             if nodes.same(sizes, tensor.shape):
-                return f"{form}{i}"
+                return f"{'q' if axes == ROW and region.frame.rows_first else form}{i}"
     raise Unsaid(node, "no input has its shape")
 
 
@@ -261,7 +308,7 @@ class _Writer:
             self.names[node], self.axes[node] = self.names[source].split()[node.args[1]], ROW  # type: ignore[index]
             return
         operands = [self._operand(each) for each in nodes.operands(node)]
-        if given[0] != FULL and (kind in ("sum", "statistics") or node.target is nodes.Aten.roll.default):
+        if given[0] != FULL and (kind in ("sum", "statistics") or nodes.is_exchange(node)):
             raise Unsaid(node, "needs a value for each column")
         if kind == "statistics":
             self._write_statistics(node, operands[0])

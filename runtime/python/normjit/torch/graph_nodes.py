@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
+from normjit.torch import graph_operator
 from normjit.torch.graph_operator import TYPES
 
 Aten = torch.ops.aten
@@ -28,6 +29,8 @@ PATTERNS = {Aten.neg.default: "-{0}", Aten.reciprocal.default: "1 / {0}", Aten.r
             Aten.clamp_min.default: "max({0}, {1})", Aten.clamp_max.default: "min({0}, {1})"}
 POWERS = {-1: "1 / {0}", -0.5: "rsqrt({0})", 0.5: "sqrt({0})", 1: "{0} * 1", 2: "{0} * {0}", 3: "{0} * {0} * {0}",
           4: "{0} * {0} * ({0} * {0})"}
+TURNS = {(-1.0, 1.0): "rotate_half({0})", (1.0, -1.0): "-rotate_half({0})", (1.0, 1.0): "partner({0})",
+         (-1.0, -1.0): "-partner({0})"}  # by the signs of the lower and the upper half of the result
 CASTS = (torch.ops.prims.convert_element_type.default, Aten._to_copy.default, Aten.clone.default)
 VIEWS = (Aten.view.default, Aten.reshape.default, Aten._unsafe_view.default, Aten.unsqueeze.default,
          Aten.squeeze.dim, Aten.squeeze.dims, Aten.expand.default, Aten.alias.default)
@@ -39,6 +42,13 @@ LOOKED_FOR = (*EXTREMES, Aten.max.default, Aten.min.default)  # a backward pass 
 STATISTICS = (Aten.var_mean.correction, Aten.var.correction)
 FULL, ROW, COLUMN, SCALAR = "M,N", "M", "N", ""
 PER_SLICE, SHARED = "S,N", "shared"  # if there are slices: [S,N], and an [M,N] that all slices share
+
+
+def turn(x: torch.Tensor, lower: float, upper: float) -> torch.Tensor:
+    """Exchanges the halves of the last dimension and multiplies them by signs. While regions are searched, graphs have
+    it in the place of the operations that do so."""
+    first, second = x.chunk(2, -1)
+    return torch.cat([lower * second, upper * first], -1)
 
 
 def value(node: Any) -> torch.Tensor | None:
@@ -110,7 +120,7 @@ def is_computed_again(node: Node) -> bool:
     """True if a backward pass may compute a node again rather than save its value. Matrix products are saved."""
     target: Any = node.target
     if node.op != "call_function" or not isinstance(target, torch._ops.OpOverload):
-        return kind_of(node) == "item"
+        return kind_of(node) == "item" or target is turn
     return kind_of(node) is not None or torch.Tag.pointwise in target.tags or target.is_view or target is Aten.cat.default
 
 
@@ -120,6 +130,8 @@ def pattern_of(node: Node) -> str | None:
     alpha = node.kwargs.get("alpha", 1)
     if node.kwargs.keys() - {"alpha"} or not isinstance(alpha, (int, float)):
         return None
+    if target is turn:
+        return TURNS[node.args[1:]]  # type: ignore[index]
     if target is Aten.roll.default:
         return "partner({0})" if is_by_a_half(node) else None
     if target is Aten.pow.Tensor_Scalar:
@@ -148,10 +160,15 @@ def is_by_a_half(node: Node) -> bool:
     return bool(node.args[2] in ([-1], [source.dim() - 1]) and node.args[1] == [cols // 2])
 
 
+def is_exchange(node: Node) -> bool:
+    """True for an operation that takes elements from other columns."""
+    return node.target in (Aten.roll.default, turn)
+
+
 def operands(node: Node) -> list[Any]:
     """Returns the arguments that are values: tensors and numbers."""
     kind = kind_of(node)
-    if kind == "pointwise" and node.target not in (Aten.pow.Tensor_Scalar, Aten.roll.default):
+    if kind == "pointwise" and node.target is not Aten.pow.Tensor_Scalar and not is_exchange(node):
         return list(node.args)
     return list(node.args[:1])
 
@@ -169,7 +186,8 @@ def dimensions(node: Node) -> list[int] | None:
 
 @dataclass(frozen=True)
 class Frame:
-    """The rows and columns of a region. The first `split` dimensions are slices; 0: there are no slices."""
+    """The rows and columns of a region. The first `split` dimensions, of `lead` elements, are slices; 0: there are no
+    slices. With rows_first they are rows, and the dimensions from there to the columns are slices."""
 
     rows: Any
     cols: int
@@ -177,11 +195,24 @@ class Frame:
     device: torch.device
     slices: Any = 1
     split: int = 0
+    lead: Any = 1
+    rows_first: bool = False
 
     @staticmethod
-    def of(tensor: torch.Tensor, split: int = 0) -> Frame:
+    def of(tensor: torch.Tensor, split: int = 0, rows_first: bool = False) -> Frame:
+        lead = product(tensor.shape[:split])
         return Frame(product(tensor.shape[:-1]), int(tensor.shape[-1]), tensor.dtype == torch.float64, tensor.device,
-                     product(tensor.shape[:split]), split)
+                     product(tensor.shape[split:-1]) if rows_first else lead, split, lead, rows_first)
+
+    def parts(self, dims: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
+        """Divides what belongs to the dimensions of a matrix, its sizes for example, into that of its slices and that of
+        their rows."""
+        return graph_operator.parts(dims, self.code)
+
+    @property
+    def code(self) -> int:
+        """The number by which the operator knows how dimensions are divided."""
+        return -self.split if self.rows_first else self.split
 
     def takes_type(self, tensor: torch.Tensor) -> bool:
         return tensor.dtype in TYPES and (tensor.dtype == torch.float64) == self.dtype_is_wide and \
@@ -194,17 +225,18 @@ class Frame:
     def is_full(self, shape: Sequence[Any]) -> bool:
         if len(shape) < 2 or not same(shape[-1:], (self.cols,)) or not same((product(shape[:-1]),), (self.rows,)):
             return False
-        return not self.split or (len(shape) > self.split + 1 and same((product(shape[:self.split]),), (self.slices,)))
+        return not self.split or (len(shape) > self.split + 1 and same((product(shape[:self.split]),), (self.lead,)))
 
     def is_row(self, shape: Sequence[Any]) -> bool:
         if not same((product(shape),), (self.rows,)):
             return False
-        return not self.split or (len(shape) > self.split and same((product(shape[:self.split]),), (self.slices,)))
+        return not self.split or (len(shape) > self.split and same((product(shape[:self.split]),), (self.lead,)))
 
     def is_per_slice(self, shape: Sequence[Any]) -> bool:
-        if not self.split or len(shape) <= self.split or not same((product(shape[:self.split]),), (self.slices,)):
+        if not self.split or len(shape) <= self.split or not same(shape[-1:], (self.cols,)):
             return False
-        return same(shape[-1:], (self.cols,)) and all(equal(size, 1) for size in shape[self.split:-1])
+        slices, rows = self.parts(shape)
+        return same((product(slices),), (self.slices,)) and all(equal(size, 1) for size in rows)
 
     def is_column(self, shape: Sequence[Any]) -> bool:
         return len(shape) > 0 and same(shape[-1:], (self.cols,)) and all(equal(size, 1) for size in shape[:-1])
@@ -224,9 +256,9 @@ class Frame:
             return COLUMN
         between = len(full) - 1 - self.split
         if self.split and same(padded, (*full[:self.split], *(1,) * between, full[-1])):
-            return PER_SLICE
+            return SHARED if self.rows_first else PER_SLICE
         if self.split and same(padded, (*(1,) * self.split, *full[self.split:])):
-            return SHARED
+            return PER_SLICE if self.rows_first else SHARED
         return None
 
 

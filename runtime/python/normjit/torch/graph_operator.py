@@ -69,18 +69,27 @@ def uncounted(spec: str) -> Iterator[None]:
 def empty_outputs(spec: str, outputs: str, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """Makes tensors for the outputs. A layout is a letter and a number. `m`: the shape of the input with this number;
     `k`: the same with 1 in place of the columns; `r`: the same without the columns; `s`: the dimensions of its
-    slices, then its columns; `t`: the same with a 1 for each dimension between. `c`: the columns, after this number
-    of dimensions of 1. A last word says how many of the first dimensions are slices."""
+    slices, then its columns; `t`: the same with a 1 for each other dimension; `q`: the dimensions of its slices, then
+    those of its rows. `c`: the columns, after this number of dimensions of 1. The last word is the number of parts()."""
     made = []
     for form, number, dtype in _layouts(outputs):
         if form == "c":
             made.append(tensors[0].new_empty((1,) * number + (_cols(spec),), dtype=dtype))
             continue
         shape, split = tensors[number].shape, _split(outputs)
-        sizes: Any = {"m": shape, "k": (*shape[:-1], 1), "r": shape[:-1], "s": (*shape[:split], shape[-1]),
-                      "t": (*shape[:split], *(1 for _ in shape[split:-1]), shape[-1])}[form]
+        slices, rows = parts(shape, split)
+        ones = [1] * len(rows)
+        sizes: Any = {"m": shape, "k": (*shape[:-1], 1), "r": shape[:-1], "q": (*slices, *rows), "s": (*slices, shape[-1]),
+                      "t": (*ones, *slices, shape[-1]) if split < 0 else (*slices, *ones, shape[-1])}[form]
         made.append(tensors[0].new_empty(sizes, dtype=dtype))
     return made
+
+
+def parts(dims: Sequence[Any], split: int) -> tuple[Sequence[Any], Sequence[Any]]:
+    """Divides what belongs to the dimensions of a matrix into that of its slices and that of their rows. The first
+    `split` dimensions are slices; with a negative number, they are rows. The last one is columns."""
+    first, others = dims[:abs(split)], dims[abs(split):-1]
+    return (others, first) if split < 0 else (first, others)
 
 
 @functools.lru_cache(maxsize=None)
@@ -154,8 +163,8 @@ class _Plan:
             if first and axes != "S,M":
                 arguments.slice_strides[number] = strides[0] or REPEAT
             if axes == self.matrix:
-                arguments.slices = math.prod(tensor.shape[:first])
-                arguments.rows = math.prod(tensor.shape[first:-1])
+                slices, rows = parts(tensor.shape, first)
+                arguments.slices, arguments.rows = math.prod(slices), math.prod(rows)
         if arguments.rows == 0 or (split and arguments.slices == 0):
             return _Call(None, b"", (), 0)
         kernel = self.kernel_for(arguments.rows, arguments.slices)
@@ -181,8 +190,11 @@ def _strides(tensor: torch.Tensor, axes: str, split: int) -> tuple[int, int] | N
     cols = tensor.shape[-1]
     if cols > 1 and tensor.stride(-1) != 1:
         return None
-    slices = collapsed(tensor.shape[:split], tensor.stride()[:split], cols) if split else 0
-    rows = collapsed(tensor.shape[split:-1], tensor.stride()[split:-1], cols)
+    if axes == "S,N":  # other dimensions are 1
+        slices, rows = collapsed(tensor.shape[:-1], tensor.stride()[:-1], cols), cols
+    else:
+        of_slices, of_rows = (zip(*each) if each else ((), ()) for each in parts([*zip(tensor.shape, tensor.stride())], split))
+        slices, rows = collapsed(*of_slices, cols) if split else 0, collapsed(*of_rows, cols)
     return None if slices is None or rows is None else (slices, rows)
 
 

@@ -209,7 +209,7 @@ class Region:
             return None
         if over == list(range(last)):
             return SUM, inputs
-        if split and over == list(range(split, last)):
+        if split and over == list(self.frame.parts(range(last + 1))[1]):
             return PER_SLICE + SUM, inputs
         return None
 
@@ -252,7 +252,7 @@ class Region:
         if any(axes.endswith(SUM) for axes in inside):
             return (inside.pop(), {}) if kind_of(node) == "cast" else None
         axes = FULL if self.frame.is_full(made.shape) else self._axes_beside(node, made, inside)
-        if axes is None or (node.target is nodes.Aten.roll.default and axes != FULL):
+        if axes is None or (nodes.is_exchange(node) and axes != FULL):
             return None
         inputs: dict[Node, str] = {}
         for each in given:

@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rotations of rows by half their length, as in rotary embeddings. While regions are searched, the graph has each
-rotation as a roll times signs, which formulas can express."""
+rotation as one operation, graph_nodes.turn(), which formulas can express."""
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 
-from normjit.torch.graph_nodes import Aten, Node, equal, value
+from normjit.torch.graph_nodes import Aten, Node, equal, turn, value
 from normjit.torch.graph_operator import TYPES
 
 
@@ -30,12 +29,10 @@ class Operation(NamedTuple):
     meta: dict[str, Any]
 
 
-class Rolled(NamedTuple):
-    """A rotation that is written as a roll and a product with signs, the operations that these two replace, and the
-    value that is rotated."""
+class Turned(NamedTuple):
+    """A rotation that is written as one operation, the operations that it replaces, and the value that is rotated."""
 
-    roll: Node
-    product: Node
+    node: Node
     operations: list[Operation]
     of: Node
 
@@ -45,82 +42,59 @@ class Rotations:
 
     def __init__(self, graph: torch.fx.Graph) -> None:
         self.graph = graph
-        self.rolled: list[Rolled] = []
-        self.signs: dict[tuple[int, torch.dtype, torch.device, tuple[float, float]], Node] = {}
+        self.turned: list[Turned] = []
 
     def write(self) -> None:
-        """Writes rotations as roll times signs."""
+        """Writes each rotation as one operation."""
         for node in list(self.graph.nodes):
             halves = _rotated(node)
             if halves is not None:
                 self._replace(node, *halves)
 
-    def restore(self) -> None:
-        """Restores the rotations that no region took."""
+    def restore(self, moved: dict[Node, Node]) -> None:
+        """Restores the rotations that no region took. `moved` has the operations that are computed in another order of
+        dimensions now, by those whose place they took."""
         left = set(self.graph.nodes)
-        for rolled in self.rolled:
-            if rolled.roll not in left:  # a region has taken it
+        for turned in self.turned:
+            node = moved.get(turned.node, turned.node)
+            if node not in left:  # a region has taken it
                 continue
-            if rolled.product in left:
-                self._exchange(rolled.product, lambda: self._rewritten(rolled))
-            self._exchange(rolled.roll, lambda: self._halves_of(rolled.roll.args[0]))  # type: ignore[arg-type]
-        for sign in self.signs.values():
-            if not sign.users:
-                _erase(self.graph, sign, sign)
+            if node.users:
+                with self.graph.inserting_before(node):
+                    node.replace_all_uses_with(self._rewritten(turned) if node is turned.node else self._halves_of(node))
+            self.graph.erase_node(node)
 
-    def _exchange(self, node: Node, made: Callable[[], Node]) -> None:
-        """Replaces a node by what made() returns, if anything uses the node."""
-        if node.users:
-            with self.graph.inserting_before(node):
-                node.replace_all_uses_with(made())
-        self.graph.erase_node(node)
-
-    def _rewritten(self, rolled: Rolled) -> Node:
-        made: dict[Node, Node] = {rolled.of: rolled.roll.args[0]}  # type: ignore[dict-item]
-        for each in rolled.operations:
+    def _rewritten(self, turned: Turned) -> Node:
+        made: dict[Node, Node] = {turned.of: turned.node.args[0]}  # type: ignore[dict-item]
+        for each in turned.operations:
             args, kwargs = torch.fx.node.map_arg((each.args, each.kwargs), lambda node: made.get(node, node))
             made[each.node] = self.graph.call_function(each.target, args, kwargs)
             made[each.node].meta.update(each.meta)
-        return made[rolled.operations[-1].node]
+        return made[turned.operations[-1].node]
 
     def _replace(self, node: Node, lower: Half, upper: Half) -> None:
-        made, cols = value(node), lower.of.meta["val"].shape[-1]
-        assert made is not None
-        signs = lower.sign, upper.sign
         with self.graph.inserting_before(node):
-            roll = self.graph.call_function(Aten.roll.default, (lower.of, [cols // 2], [made.dim() - 1]))
-            product = self.graph.call_function(Aten.mul.Tensor, (roll, self._signs(cols, made, signs)))
-        roll.meta["val"] = product.meta["val"] = made
-        self.rolled.append(Rolled(roll, product, _operations(node, lower.of), lower.of))
-        node.replace_all_uses_with(product)
+            turned = self.graph.call_function(turn, (lower.of, lower.sign, upper.sign))
+        turned.meta["val"] = value(node)
+        self.turned.append(Turned(turned, _operations(node, lower.of), lower.of))
+        node.replace_all_uses_with(turned)
         _erase(self.graph, node, lower.of)
 
-    def _signs(self, cols: int, like: torch.Tensor, signs: tuple[float, float]) -> Node:
-        key = cols, like.dtype, like.device, signs
-        if key not in self.signs:
-            first = next(iter(self.graph.nodes))
-            with self.graph.inserting_before(first):
-                parts = [self.graph.call_function(Aten.full.default, ([cols // 2], sign),
-                                                  {"dtype": like.dtype, "device": like.device, "pin_memory": False})
-                         for sign in signs]
-                whole = self.graph.call_function(Aten.cat.default, (parts,))
-            for part in parts:
-                part.meta["val"] = like.new_empty((cols // 2,))
-            whole.meta["val"] = like.new_empty((cols,))
-            self.signs[key] = whole
-        return self.signs[key]
-
     def _halves_of(self, node: Node) -> Node:
-        """Writes a roll by half the columns as two slices that are concatenated."""
-        tensor = value(node)
+        """Writes a rotation as two slices that are concatenated."""
+        source, *signs = node.args
+        tensor = value(source)
         assert tensor is not None
         last, cols = tensor.dim() - 1, tensor.shape[-1]
-        halves = []
-        for begin, end in ((cols // 2, cols), (0, cols // 2)):
-            halves.append(self.graph.call_function(Aten.slice.Tensor, (node, last, begin, end)))
+        halves: list[Node] = []
+        for sign, begin, end in ((signs[0], cols // 2, cols), (signs[1], 0, cols // 2)):
+            halves.append(self.graph.call_function(Aten.slice.Tensor, (source, last, begin, end)))
             halves[-1].meta["val"] = tensor[..., begin:end]
+            if sign == -1:
+                halves[-1] = self.graph.call_function(Aten.neg.default, (halves[-1],))
+                halves[-1].meta["val"] = torch.empty_like(tensor[..., begin:end])
         whole = self.graph.call_function(Aten.cat.default, (halves, last))
-        whole.meta["val"] = torch.cat([half.meta["val"] for half in halves], -1)
+        whole.meta["val"] = value(node)
         return whole
 
 
