@@ -309,7 +309,8 @@ class _Writer:
             return
         operands = [self._operand(each) for each in nodes.operands(node)]
         if given[0] != FULL and (kind in ("sum", "statistics") or nodes.is_exchange(node)):
-            raise Unsaid(node, "needs a value for each column")
+            operands[0] = self._repeated(node, operands[0])
+            given[0] = FULL
         if kind == "statistics":
             self._write_statistics(node, operands[0])
             return
@@ -336,6 +337,13 @@ class _Writer:
         self.axes[node] = ROW
         self.names[node] = variance if node.target is nodes.Aten.var.correction else f"{variance} {mean}"
 
+    def _repeated(self, node: Node, a: str) -> str:
+        """Writes a value that the graph repeats as the matrix that `node` needs."""
+        matrix = next((each for each, axes in self.region.inputs.items() if axes == FULL), None)
+        if matrix is None:
+            raise Unsaid(node, "needs a value for each column")
+        return self._line(f"like({a}, {self.names[matrix]})")
+
     def _operand(self, each: Any) -> str:
         if isinstance(each, Node):
             return self.names[each]
@@ -347,8 +355,10 @@ class _Writer:
 
 
 def _joined(axes: list[str]) -> str:
-    """Returns the axes of a value that is computed from values of these axes, of which not all are SCALAR."""
+    """Returns the axes of a value that is computed from values of these axes."""
     axes = [each for each in axes if each != SCALAR]
+    if not axes:
+        return SCALAR
     if FULL in axes or nodes.SHARED in axes or (ROW in axes and len(set(axes)) > 1):
         return FULL
     return axes[0] if len(set(axes)) == 1 else FULL
