@@ -106,8 +106,17 @@ def rotary(m, x):
     return q * angles.cos() + half_rotated(q) * angles.sin()
 
 
+def attended(m, x):
+    """Attention, which exchanges tokens and heads between the norm of queries and their rotation by angles that the batch
+    shares."""
+    angles = torch.arange(x.shape[1], dtype=x.dtype).view(1, 1, -1, 1) * m.weight.detach()
+    q = rms(m.wide(x).unflatten(-1, (3, COLS)), m.weight).transpose(1, 2)
+    q = q * angles.cos() + half_rotated(q) * angles.sin()
+    return functional.scaled_dot_product_attention(q, q, q)
+
+
 MODELS = {each.__name__: each for each in
-          (block, llama, gated, modulated, softmaxes, flattened, slices_of_packed, clipped, rotary)}
+          (block, llama, gated, modulated, softmaxes, flattened, slices_of_packed, clipped, rotary, attended)}
 
 
 STEPS = [

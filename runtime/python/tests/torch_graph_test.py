@@ -77,8 +77,19 @@ def test_rotations_are_in_the_kernel_of_their_norm():
         y = torch.compile(model, backend=backend)(x)
         assert_near([y], [model(x)], 1e-6)
     (region,) = normjit.torch.graph_report()
-    assert region["taken"] and "partner(" in region["formula"] and "row_mean(" in region["formula"]
+    assert region["taken"] and "rotate_half(" in region["formula"] and "row_mean(" in region["formula"]
     assert not {"aten.neg.default", "aten.slice.Tensor", "aten.roll.default"}.intersection(backend.targets())
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_rotations_behind_a_permutation_are_in_the_kernel_of_their_norm(batch):
+    model, _ = made(MODELS["attended"])
+    x = torch.randn(batch, 40, COLS, dtype=torch.float64)
+    backend = Rewritten()
+    assert_near(results(torch.compile(model, backend=backend), model, x), results(model, model, x), 1e-10)
+    report = normjit.torch.graph_report()
+    assert len(report) == 2 and all("rotate_half(" in each["formula"] for each in report)
+    assert not {"aten.neg.default", "aten.slice.Tensor", "aten.slice_scatter.default"}.intersection(backend.targets())
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
@@ -258,18 +269,18 @@ def test_shares_of_the_bandwidth_are_measured_once(monkeypatch, tmp_path):
     monkeypatch.setitem(graph_calibration.SHAPES, "cpu", ((64, 64),))
     graph_calibration._read.cache_clear()
     cpu = torch.device("cpu")
-    assert graph_calibration.share_of(cpu, torch.float32, True) == 1
+    assert graph_calibration.share_of(cpu, torch.float32, "columns") == 1
     before = normjit.torch.GraphPass().uuid()
     model, x = made(MODELS["gated"], torch.float32)
     torch.compile(model, backend="normjit")(x)  # measures while Dynamo traces
-    shares = [graph_calibration.share_of(cpu, dtype, True) for dtype in (torch.float32, torch.bfloat16, torch.float16)]
+    shares = [graph_calibration.share_of(cpu, dtype, "columns") for dtype in (torch.float32, torch.bfloat16, torch.float16)]
     assert all(0 < share <= 1 for share in shares) and shares[1] == shares[2]
     assert normjit.torch.GraphPass().uuid() != before
     monkeypatch.setattr(graph_calibration, "_shares", {})
     monkeypatch.setattr(graph_calibration, "_share", None)
     graph_calibration._read.cache_clear()
-    graph_calibration.measure([cpu])  # from the file
-    assert [graph_calibration.share_of(cpu, dtype, True) for dtype in (torch.float32, torch.bfloat16)] == shares[:2]
+    graph_calibration.measure([cpu], with_rotations=False)  # from the file
+    assert [graph_calibration.share_of(cpu, dtype, "columns") for dtype in (torch.float32, torch.bfloat16)] == shares[:2]
     graph_calibration._read.cache_clear()
 
 

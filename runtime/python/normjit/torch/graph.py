@@ -86,7 +86,9 @@ def backend(module: torch.fx.GraphModule, inputs: Any, *, mode: str | None = Non
     others = patches.get("post_grad_custom_pre_pass", config.post_grad_custom_pre_pass)
     patches = {**patches, "post_grad_custom_pre_pass": GraphPass(take, others)}
     if take == "faster":
-        graph_calibration.measure(sorted({each.device for each in inputs if isinstance(each, torch.Tensor)}, key=str))
+        has_rotations = any(node.target in (torch.cat, torch.concat) for node in module.graph.nodes)
+        graph_calibration.measure(sorted({each.device for each in inputs if isinstance(each, torch.Tensor)}, key=str),
+                                  has_rotations)
     named: Any = {} if name is None else {"compile_region_name": name}
     return compile_fx(module, inputs, config_patches=patches, **named)
 

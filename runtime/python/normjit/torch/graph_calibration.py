@@ -7,8 +7,8 @@ import functools
 import json
 import os
 import tempfile
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 import torch
 from torch._inductor import config
@@ -21,34 +21,35 @@ from normjit.torch import graph_times
 DTYPES = (torch.float32, torch.bfloat16)
 SHAPES = {"cpu": ((512, 768), (4096, 1024)), "cuda": ((2048, 2048), (8192, 4096))}  # sizes that fit in caches, and
                                                                                     # sizes that do not
-FILE = "normjit_shares.json"
-Shares = list[list[float]]  # for each shape: the share of kernels without sums over rows, and the share of kernels with
-                            # them
+FILE = "normjit_kernel_shares.json"
+HEAD = 128  # columns of the heads that are rotated
+Shares = dict[str, list[float]]  # for each kind of kernels that was measured, the share at each shape
 
 _shares: dict[str, Shares] = {}
 
 
-def share_of(device: torch.device, dtype: torch.dtype, with_columns: bool) -> float:
-    """Returns the largest share that was measured on this machine; 1 if none was, which counts Inductor's kernels as
-    perfect."""
-    found = _known().get(_key(device, torch.bfloat16 if dtype.itemsize == 2 else torch.float32))
-    return 1.0 if found is None else min(max(shares[with_columns] for shares in found), 1.0)
+def share_of(device: torch.device, dtype: torch.dtype, kind: str) -> float:
+    """Returns the largest share that kernels of a kind in KERNELS reached on this machine; 1 if it was not measured, which
+    counts Inductor's kernels as perfect."""
+    found = _known().get(_key(device, torch.bfloat16 if dtype.itemsize == 2 else torch.float32), {})
+    return min(max(found.get(kind, [1.0])), 1.0)
 
 
-def measure(devices: Iterable[torch.device]) -> None:
+def measure(devices: Iterable[torch.device], with_rotations: bool) -> None:
     """Measures the shares that are not known yet. Must not be called while Inductor compiles."""
     for device in devices:
-        for dtype in DTYPES:
-            if device.type in SHAPES and _key(device, dtype) not in _known():
+        for dtype in DTYPES if device.type in SHAPES else ():
+            known = _known().setdefault(_key(device, dtype), {})
+            for kind, kernel in KERNELS.items():
+                if kind in known or (kernel.is_rotation and not with_rotations):
+                    continue
+                shapes = SHAPES[device.type][-1:] if kernel.is_rotation else SHAPES[device.type]
                 try:
-                    found = [[_share(device, dtype, shape, with_columns) for with_columns in (False, True)]
-                             for shape in SHAPES[device.type]]
+                    known[kind] = [_share(device, dtype, shape, kernel) for shape in shapes]
+                    _keep()
                 except Exception as error:  # torch may fail or run out of memory; the numbers are optional
                     logger.warning("Inductor's kernels could not be measured on %s, and count as perfect: %s", device, error)
-                    _shares[_key(device, dtype)] = [[1.0, 1.0]]
-                    continue
-                _shares[_key(device, dtype)] = found
-                _keep()
+                    known[kind] = [1.0]
 
 
 def fingerprint() -> str:
@@ -68,19 +69,43 @@ def _gradients(x: torch.Tensor, dy: torch.Tensor, weight: torch.Tensor, rstd: to
     return (rstd * (g - y * (g * y).mean(-1, keepdim=True))).to(x.dtype), (d * y).sum(0).to(x.dtype)
 
 
-MOVED = (4, 5)  # how many matrices the kernels of _layer and _gradients move
+def _rotated(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    heads = x.view(x.shape[0], -1, HEAD)
+    wide = heads.float()
+    q = (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + 1e-6)).to(x.dtype).transpose(0, 1)
+    first, second = q.chunk(2, -1)
+    return (q * cos + torch.cat([-second, first], -1) * sin,)
 
 
-def _share(device: torch.device, dtype: torch.dtype, shape: tuple[int, int], with_columns: bool) -> float:
+def _rotated_by_angles(x: torch.Tensor, angles: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Inductor computes the sines and cosines for each head."""
+    return _rotated(x, angles.cos().to(x.dtype), angles.sin().to(x.dtype))
+
+
+class _Kernel(NamedTuple):
+    """Kernels that are measured, how many matrices they move, and what they read besides these."""
+
+    function: Callable[..., tuple[torch.Tensor, ...]]
+    moved: int
+    tensors: Callable[[int, int, torch.dtype], list[torch.Tensor]]
+    is_rotation: bool = False
+
+
+KERNELS = {
+    "rows": _Kernel(_layer, 4, lambda rows, cols, dtype: [torch.ones(rows, cols, dtype=dtype), torch.ones(cols, dtype=dtype)]),
+    "columns": _Kernel(_gradients, 5, lambda rows, cols, dtype: [torch.ones(rows, cols, dtype=dtype),
+                                                                 torch.ones(cols, dtype=dtype), torch.ones(rows, 1)]),
+    "rotated": _Kernel(_rotated, 2, lambda rows, cols, dtype: [torch.ones(rows, HEAD, dtype=dtype)] * 2, True),
+    "rotated by angles": _Kernel(_rotated_by_angles, 2, lambda rows, cols, dtype: [torch.ones(rows, HEAD)], True)}
+
+
+def _share(device: torch.device, dtype: torch.dtype, shape: tuple[int, int], kernel: _Kernel) -> float:
     rows, cols = shape
-    tensors = [torch.full((rows, cols), 0.5, dtype=dtype, device=device) for _ in range(2)]
-    tensors.append(torch.ones(cols, dtype=dtype, device=device))
-    if with_columns:
-        tensors.append(torch.ones(rows, 1, device=device))
-    seconds = _seconds(_gradients if with_columns else _layer, tensors) - _call(device)
+    tensors = [each.to(device) for each in (torch.full((rows, cols), 0.5, dtype=dtype), *kernel.tensors(rows, cols, dtype))]
+    seconds = _seconds(kernel.function, tensors) - _call(device)
     is_mixed = device.type == "cuda" and getattr(config.triton, "mix_order_reduction", False) and rows >= 4096
-    moved = 3 if with_columns and is_mixed else MOVED[with_columns]  # one kernel may compute sums along rows and over
-                                                                     # rows
+    moved = 3 if kernel.function is _gradients and is_mixed else kernel.moved  # one kernel may compute sums along rows and
+                                                                               # over rows
     size = moved * rows * cols * dtype.itemsize
     return size / max(seconds, 1e-9) / graph_times.bandwidth(device, size)
 

@@ -25,11 +25,13 @@ CPU_KERNEL = 2e-6  # seconds that Inductor's C++ kernels take to start
 
 @dataclass(frozen=True)
 class Moved:
-    """The bytes that kernels move, with those for sums over rows counted separately, and the number of kernels."""
+    """The bytes that kernels move, with those for sums over rows counted separately, the number of kernels, and their kind
+    for graph_calibration."""
 
     rows: int
     columns: int
     kernels: int
+    kind: str
 
     @property
     def bytes(self) -> int:
@@ -44,7 +46,7 @@ class Machine:
 
     def inductor_seconds(self, moved: Moved, dtype: torch.dtype) -> float:
         total = moved.rows + moved.columns
-        share = graph_calibration.share_of(self.device, dtype, moved.columns > 0)
+        share = graph_calibration.share_of(self.device, dtype, moved.kind)
         start = CPU_KERNEL if self.device.type == "cpu" else GPU_KERNEL
         return total / (graph_times.bandwidth(self.device, total) * share) + moved.kernels * start
 
@@ -200,7 +202,11 @@ def _kernels(inside: set[Node], region: Region, written: set[Node]) -> Moved:
         else:
             count += 1 if region.frame.device.type == "cpu" else 2  # on a GPU a second kernel adds the partial sums
         summed = sum(map(_bytes, read)) + sum(map(_bytes, columns))
-    return Moved(moved, summed, count)
+    targets = {node.target for node in inside}
+    kind = "columns" if summed > 0 else "rows"
+    if nodes.turn in targets:
+        kind = "rotated by angles" if targets.intersection((nodes.Aten.cos.default, nodes.Aten.sin.default)) else "rotated"
+    return Moved(moved, summed, count, kind)
 
 
 def _is_column_sum(node: Node) -> bool:
