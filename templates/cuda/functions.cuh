@@ -143,7 +143,7 @@ NORMJIT_DEVICE float gelu(float a) {
     const float square = rounded_product(x, x), square_low = fused(x, x, -square);
     const float density = exp_of_negative(-0.5f * square);
     const Sum<float> tail = weighted_tail(x);
-    return max(a, 0.0f) - fused(tail.high, density, density * fused(tail.high * -0.5f, square_low, tail.low));
+    return max(a, -0.0f) - fused(tail.high, density, density * fused(tail.high * -0.5f, square_low, tail.low));
 }
 // The maximum prevents infinity times 0 where the result is 0.
 NORMJIT_DEVICE double gelu(double a) { return max(a, -1000.0) * ::normcdf(a); }

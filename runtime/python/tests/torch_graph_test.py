@@ -92,6 +92,27 @@ def test_rotations_behind_a_permutation_are_in_the_kernel_of_their_norm(batch):
     assert not {"aten.neg.default", "aten.slice.Tensor", "aten.slice_scatter.default"}.intersection(backend.targets())
 
 
+def test_permutations_and_rotations_that_no_kernel_has_stay_where_they_are(monkeypatch):
+    def function(m, x):
+        return MODELS["attended"](m, m.layer_norm(x)).sum(1)
+
+    model, x = made(function)
+    backend = Rewritten("none")
+    wanted = results(model, model, x)
+    assert_near(results(torch.compile(model, backend=backend), model, x), wanted, 1e-12)
+    plain = [each.split(".")[1] for each in backend.targets() if "." in each]
+    torch._dynamo.reset()
+    backend = Rewritten("faster")
+    monkeypatch.setattr(graph_costs, "CLEARLY", 1e9)
+    monkeypatch.setattr(graph_costs.Machine, "normjit_seconds", lambda _, __, by: 1e30 if "rotate_half" in by.spec else 0.0)
+    assert_near(results(torch.compile(model, backend=backend), model, x), wanted, 1e-12)
+    assert any(each["taken"] for each in normjit.torch.graph_report())
+    left = [each.split(".")[1] for each in backend.targets() if "." in each]
+    for name in ("clone", "slice", "neg", "cat", "slice_scatter", "cos", "sin", "pow"):  # permutations are views
+        assert left.count(name) <= plain.count(name)
+    assert "roll" not in left and plain.count("slice") == left.count("slice")
+
+
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_rotations_that_no_kernel_has_stay_as_they_are(dynamic):
     def function(m, x):

@@ -16,8 +16,9 @@ from torch._inductor.custom_graph_pass import CustomGraphPass
 import normjit
 from normjit._library import ROOM_FOR_TENSORS, Error, InvalidArgument
 from normjit.log import logger
-from normjit.torch import _kernels, graph_calibration, graph_costs, graph_formula, graph_operator, graph_orders
+from normjit.torch import _kernels, graph_calibration, graph_costs, graph_formula, graph_operator
 from normjit.torch.graph_nodes import Frame, Node, hint, value
+from normjit.torch.graph_orders import Orders
 from normjit.torch.graph_regions import Region, is_row_reduction
 from normjit.torch.graph_rotations import Rotations
 from normjit.torch.graph_scalars import HostScalars
@@ -197,11 +198,10 @@ class _Rewriter:
         is_changed = False
         if config.pattern_matcher:
             remove_noop_ops(self.graph)  # Inductor does this after the pass as well
-        rotations, scalars = Rotations(self.graph), HostScalars(self.graph)
-        moved: dict[Node, Node] = {}
+        rotations, orders, scalars = Rotations(self.graph), Orders(self.graph), HostScalars(self.graph)
         if any(map(is_row_reduction, self.graph.nodes)):
             rotations.write()
-            moved = graph_orders.write(self.graph)
+            orders.write()
             self.has_rotations = bool(rotations.turned)
             scalars.write()
         for seed in [node for node in self.graph.nodes if is_row_reduction(node)]:
@@ -211,7 +211,7 @@ class _Rewriter:
                 _sort(self.graph)
                 is_changed = True
         if is_changed:
-            rotations.restore(moved)
+            rotations.restore(orders.restore())
             scalars.restore()
             _sort(self.graph)  # what is restored may read sizes that are computed later in the graph
             self.graph.lint()

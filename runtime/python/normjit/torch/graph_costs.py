@@ -202,11 +202,21 @@ def _kernels(inside: set[Node], region: Region, written: set[Node]) -> Moved:
         else:
             count += 1 if region.frame.device.type == "cpu" else 2  # on a GPU a second kernel adds the partial sums
         summed = sum(map(_bytes, read)) + sum(map(_bytes, columns))
-    targets = {node.target for node in inside}
     kind = "columns" if summed > 0 else "rows"
-    if nodes.turn in targets:
-        kind = "rotated by angles" if targets.intersection((nodes.Aten.cos.default, nodes.Aten.sin.default)) else "rotated"
+    if any(node.target is nodes.turn for node in inside):
+        kind = "rotated by angles" if _reads_angles(region) else "rotated"
     return Moved(moved, summed, count, kind)
+
+
+def _reads_angles(region: Region) -> bool:
+    """True if an input of a region comes from sines or cosines that Inductor computes where they are read."""
+    waiting = list(region.inputs)
+    for node in waiting:  # the list grows
+        if node.target in (nodes.Aten.cos.default, nodes.Aten.sin.default):
+            return True
+        if _is_fusable(node, region):
+            waiting += [each for each in node.all_input_nodes if each not in waiting]
+    return False
 
 
 def _is_column_sum(node: Node) -> bool:

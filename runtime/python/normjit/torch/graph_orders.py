@@ -16,25 +16,178 @@ from normjit.torch.graph_regions import is_row_reduction
 MOST_BETWEEN = 60  # the most operations between a permutation and a row reduction
 
 
-def write(graph: torch.fx.Graph) -> dict[Node, Node]:
-    """Moves permutations that follow or precede a norm. Returns the operations that are computed in another order now,
-    by those whose place they took."""
-    replaced: dict[Node, Node] = {}
-    norms = [tuple(value(node.args[0]).shape) for node in graph.nodes if is_row_reduction(node)]  # type: ignore[union-attr]
-    after = {node: _moves(node) for node in graph.nodes if _is_permutation(node)}
-    before = dict(after)
-    after = {node: dims for node, dims in after.items() if _meets_a_norm(node.args[0], lambda each: each.all_input_nodes)}
-    before = {node: dims for node, dims in before.items() if node not in after and _meets_a_norm(node, lambda each: each.users)}
-    if after:
-        replaced.update(_Sunk(graph, after).run())
-    if before:
-        replaced.update(_Raised(graph, before).run())
-    spread: dict[tuple[Node, str], Node] = {}
-    for node in list(graph.nodes):
+class Orders:
+    """The operations of a graph that are computed in another order of dimensions while regions are searched."""
+
+    def __init__(self, graph: torch.fx.Graph) -> None:
+        self.graph = graph
+        self.moved: dict[Node, tuple[Node, list[int]]] = {}  # for each operation, what took its place, and its order
+        self.operands: dict[tuple[Node, str], Node] = {}  # by the node from which they were made, and how
+        self.copies: dict[Node, Node] = {}  # those that are copies, and of which nodes
+        self.made: list[Node] = []
+
+    def write(self) -> None:
+        """Moves permutations that follow or precede a norm."""
+        norms = [tuple(value(node.args[0]).shape) for node in self.graph.nodes if is_row_reduction(node)]  # type: ignore[union-attr]
+        starts = {node: _moves(node) for node in self.graph.nodes if _is_permutation(node)}
+        after = {node: dims for node, dims in starts.items() if _meets_a_norm(node.args[0], lambda each: each.all_input_nodes)}
+        before = {node: dims for node, dims in starts.items()
+                  if node not in after and _meets_a_norm(node, lambda each: each.users)}
+        self._sink(after)
+        self._raise(before)
+        for node in list(self.graph.nodes):
+            made = value(node)
+            if made is not None and kind_of(node) == "pointwise" and any(nodes.same(made.shape, shape) for shape in norms):
+                self._spread_operands(node, made)
+
+    def restore(self) -> dict[Node, Node]:
+        """Restores the operations that no region took. Returns for each of them what is in its place."""
+        for copy, node in self.copies.items():
+            for user in list(copy.users):
+                if user.target is not torch.ops.normjit.region.default:
+                    user.replace_input_with(copy, node)
+        restored: dict[Node, Node] = {}
+        by_place = {again: (node, dims) for node, (again, dims) in self.moved.items()}
+        for again in [each for each in self.graph.nodes if each in by_place]:
+            node, dims = by_place[again]
+            with self.graph.inserting_before(again):
+                args = torch.fx.node.map_arg(again.args, lambda each: self._as_it_was(each, dims, restored))
+                restored[again] = self.graph.call_function(again.target, args, again.kwargs)  # type: ignore[arg-type]
+                restored[again].meta.update(node.meta)
+        for again, node in reversed(restored.items()):
+            self._leave(again, by_place[again][1], node)
+        left = set(self.graph.nodes)
+        for each in reversed(self.made):
+            if each in left and not each.users:
+                self.graph.erase_node(each)
+        return {node: restored[again] for node, (again, _) in self.moved.items() if again in restored}
+
+    def _as_it_was(self, node: Node, dims: list[int], restored: dict[Node, Node]) -> Node:
+        """Returns an operand in the order that its user had before."""
+        if node in restored:
+            return restored[node]
+        return self._permuted(node, _inverse(dims)) if _dims(node) > 1 else node
+
+    def _leave(self, again: Node, dims: list[int], node: Node) -> None:
+        """Erases an operation. Its users get the one that took its place."""
+        for user in list(again.users):
+            if user.target is Aten.permute.default and _moves(user) == _inverse(dims):
+                user.replace_all_uses_with(node)
+                self.graph.erase_node(user)
+        if again.users:
+            with self.graph.inserting_after(node):
+                again.replace_all_uses_with(self._permuted(node, dims))
+        self.graph.erase_node(again)
+
+    def _sink(self, starts: dict[Node, list[int]]) -> None:
+        """Moves permutations after a norm behind the operations that read them."""
+        views = dict(starts)  # of what is in the norm's order
+        for node in list(self.graph.nodes):
+            from_norm = [each for each in node.all_input_nodes if each in views]
+            if not from_norm or not _is_movable(node, value(from_norm[0])):  # type: ignore[arg-type]
+                continue
+            dims = views[from_norm[0]]
+            with self.graph.inserting_before(node):
+                again = self._move(node, _inverse(dims), lambda each: each.args[0] if views.get(each) == dims else each)
+                views[self._permuted(again, dims)] = dims
+            node.replace_all_uses_with(next(reversed(views)))
+            self.graph.erase_node(node)
+        for node in reversed(list(views)):
+            if not node.users:
+                self.graph.erase_node(node)
+
+    def _raise(self, starts: dict[Node, list[int]]) -> None:
+        """Moves permutations before a norm in front of the operations that they read."""
+        wanted: dict[Node, list[int]] = {}
+        for start, dims in starts.items():
+            self._want(start.args[0], dims, wanted)  # type: ignore[arg-type]
+        for node in [each for each in self.graph.nodes if each in wanted]:
+            dims = wanted[node]
+            with self.graph.inserting_before(node):
+                self._move(node, dims, lambda each: self.moved[each][0] if wanted.get(each) == dims else each)
+        for node in reversed([each for each in self.moved if each in wanted]):
+            self._leave(node, _inverse(wanted[node]), self.moved[node][0])
+
+    def _want(self, start: Node, dims: list[int], wanted: dict[Node, list[int]]) -> None:
+        of, waiting = value(start), [start]
+        assert of is not None
+        for node in waiting:
+            if node not in wanted and _is_movable(node, of):
+                wanted[node] = dims
+                waiting += node.all_input_nodes
+
+    def _move(self, node: Node, dims: list[int], found: Callable[[Node], Any]) -> Node:
+        """Writes an operation for another order of its dimensions. found() returns an operand that is in this order
+        already, or else the node itself."""
         made = value(node)
-        if made is not None and kind_of(node) == "pointwise" and any(nodes.same(made.shape, shape) for shape in norms):
-            _spread_operands(graph, node, made, spread)
-    return replaced
+        assert made is not None
+        full = [made.shape[each] for each in dims]
+
+        def operand(each: Node) -> Node:
+            known = found(each)
+            return self._operand(each, dims, full) if known is each else known
+
+        again = self._call(node.target, torch.fx.node.map_arg(node.args, operand), made.new_empty(full), **node.kwargs)
+        again.meta = {**node.meta, **again.meta}
+        self.moved[node] = again, dims
+        return again
+
+    def _operand(self, node: Node, dims: list[int], full: list[Any]) -> Node:
+        """Returns an operand of a moved operation in the order of its result, whose sizes are `full`. A matrix that no
+        kernel can read in this order is copied, which Inductor does where it is computed."""
+        made, key = value(node), (node, f"order {dims}")
+        assert made is not None
+        if made.dim() < 2:
+            return node
+        if key not in self.operands:
+            found = self._permuted(node, dims)
+            tensor = value(found)
+            assert tensor is not None
+            if nodes.same(tensor.shape, full) and not _has_rows(tensor):
+                found = self._copy(found, full)
+            self.operands[key] = found
+        return self.operands[key]
+
+    def _spread_operands(self, node: Node, made: torch.Tensor) -> None:
+        """Repeats an operand that is the same for some rows, such as the angles of tokens for each element of a batch, so
+        that one stride describes its rows. What is the same for the dimensions behind, such as heads, stays so."""
+        for each in node.all_input_nodes:
+            tensor = value(each)
+            if tensor is None or tensor.dim() != made.dim() or not nodes.equal(tensor.shape[-1], made.shape[-1]):
+                continue
+            varying = [i for i in range(made.dim() - 1) if not nodes.equal(tensor.shape[i], 1)]
+            last = max(varying, default=0)
+            if len(varying) in (0, last + 1) or last == made.dim() - 2:
+                continue
+            sizes = [*made.shape[:last + 1], *tensor.shape[last + 1:]]
+            key = each, f"sizes {sizes}"
+            if key not in self.operands:
+                with self.graph.inserting_before(node):
+                    spread = self._call(Aten.expand.default, (each, sizes), tensor.expand(sizes))
+                    self.operands[key] = self._copy(spread, sizes)
+                self.copies[self.operands[key]] = each
+            node.replace_input_with(each, self.operands[key])
+
+    def _copy(self, node: Node, sizes: list[Any]) -> Node:
+        tensor = value(node)
+        assert tensor is not None
+        copy = self._call(Aten.clone.default, (node,), tensor.new_empty(sizes), memory_format=torch.contiguous_format)
+        self.copies[copy] = node
+        return copy
+
+    def _permuted(self, node: Node, dims: list[int]) -> Node:
+        """Returns a node in another order of its dimensions."""
+        made = value(node)
+        assert made is not None
+        if node.target is Aten.permute.default and [_moves(node)[each] for each in dims] == list(range(made.dim())):
+            return node.args[0]  # type: ignore[return-value]
+        return self._call(Aten.permute.default, (node, dims), made.permute(dims))
+
+    def _call(self, target: Any, args: Any, made: torch.Tensor, **kwargs: Any) -> Node:
+        node = self.graph.call_function(target, args, kwargs)
+        node.meta["val"] = made
+        self.made.append(node)
+        return node
 
 
 def _is_permutation(node: Node) -> bool:
@@ -78,62 +231,6 @@ def _dims(node: Node) -> int:
     return -1 if made is None else made.dim()
 
 
-class _Moved:
-    """Operations of a graph that are computed in another order of dimensions. They are visited in the graph's order, so
-    that later ones can use what was made for earlier ones."""
-
-    def __init__(self, graph: torch.fx.Graph) -> None:
-        self.graph = graph
-        self.replaced: dict[Node, Node] = {}
-        self.operands: dict[tuple[Node, tuple[int, ...]], Node] = {}
-
-    def permuted(self, node: Node, dims: list[int]) -> Node:
-        """Returns a node in another order of its dimensions."""
-        made = value(node)
-        assert made is not None
-        if node.target is Aten.permute.default and [_moves(node)[each] for each in dims] == list(range(made.dim())):
-            return node.args[0]  # type: ignore[return-value]
-        return self.call(Aten.permute.default, (node, dims), made.permute(dims))
-
-    def call(self, target: Any, args: tuple[Any, ...], made: torch.Tensor, **kwargs: Any) -> Node:
-        node = self.graph.call_function(target, args, kwargs)
-        node.meta["val"] = made
-        return node
-
-    def operand(self, node: Node, dims: list[int], full: list[Any]) -> Node:
-        """Returns an operand of a moved operation in the order of its result, whose sizes are `full`. A matrix that no
-        kernel can read in this order is copied, which Inductor does where it is computed."""
-        made, key = value(node), (node, tuple(dims))
-        assert made is not None
-        if made.dim() < 2:
-            return node
-        if key not in self.operands:
-            found = self.permuted(node, dims)
-            tensor = value(found)
-            assert tensor is not None
-            if nodes.same(tensor.shape, full) and not _has_rows(tensor):
-                found = self.call(Aten.clone.default, (found,), tensor.new_empty(full), memory_format=torch.contiguous_format)
-            self.operands[key] = found
-        return self.operands[key]
-
-    def again(self, node: Node, dims: list[int], found: Callable[[Node], Node]) -> Node:
-        """Returns an operation, computed in the order of dimensions `dims` of its present result."""
-        made = value(node)
-        assert made is not None
-        full = [made.shape[each] for each in dims]
-
-        def operand(each: Node) -> Node:
-            known = found(each)
-            return self.operand(each, dims, full) if known is each else known
-
-        args = torch.fx.node.map_arg(node.args, operand)
-        again = self.graph.call_function(node.target, args, node.kwargs)  # type: ignore[arg-type]
-        again.meta.update(node.meta)
-        again.meta["val"] = made.new_empty(full)
-        self.replaced[node] = again
-        return again
-
-
 def _has_rows(tensor: torch.Tensor) -> bool:
     """True if one stride describes all dimensions before some dimension, and another one those from there on."""
     sizes, strides = tensor.shape[:-1], tensor.stride()[:-1]
@@ -148,90 +245,3 @@ def _is_movable(node: Node, of: torch.Tensor) -> bool:
         return False
     fits = (each.dim() < 2 or each.dim() == made.dim() for each in map(value, node.all_input_nodes) if each is not None)
     return nodes.same(made.shape, of.shape) and all(fits)
-
-
-class _Sunk(_Moved):
-    """Permutations after a norm move behind the operations that read them."""
-
-    def __init__(self, graph: torch.fx.Graph, starts: dict[Node, list[int]]) -> None:
-        super().__init__(graph)
-        self.moved = dict(starts)  # permutations of what is in the norm's order
-
-    def run(self) -> dict[Node, Node]:
-        for node in list(self.graph.nodes):
-            from_norm = [each for each in node.all_input_nodes if each in self.moved]
-            if not from_norm or not _is_movable(node, value(from_norm[0])):  # type: ignore[arg-type]
-                continue
-            dims = self.moved[from_norm[0]]
-            with self.graph.inserting_before(node):
-                again = self.again(node, _inverse(dims), lambda each: self._source(each, dims))
-                made = value(again)
-                assert made is not None
-                moved = self.call(Aten.permute.default, (again, dims), made.permute(dims))
-            self.moved[moved] = dims
-            node.replace_all_uses_with(moved)
-            self.graph.erase_node(node)
-        for node in reversed(list(self.moved)):
-            if not node.users:
-                self.graph.erase_node(node)
-        return self.replaced
-
-    def _source(self, node: Node, dims: list[int]) -> Node:
-        return node.args[0] if self.moved.get(node) == dims else node  # type: ignore[return-value]
-
-
-class _Raised(_Moved):
-    """Permutations before a norm move in front of the operations that they read."""
-
-    def __init__(self, graph: torch.fx.Graph, starts: dict[Node, list[int]]) -> None:
-        super().__init__(graph)
-        self.starts = starts
-
-    def run(self) -> dict[Node, Node]:
-        wanted: dict[Node, list[int]] = {}
-        for start, dims in self.starts.items():
-            self._want(start.args[0], dims, wanted)  # type: ignore[arg-type]
-        for node in [each for each in self.graph.nodes if each in wanted]:
-            dims = wanted[node]
-            with self.graph.inserting_before(node):
-                self.again(node, dims, lambda each: self.replaced[each] if wanted.get(each) == dims else each)
-        for node, again in reversed(self.replaced.items()):
-            dims = wanted[node]
-            for user in [each for each in node.users if _is_permutation(each) and _moves(each) == dims]:
-                user.replace_all_uses_with(again)
-                self.graph.erase_node(user)
-            if node.users:
-                with self.graph.inserting_after(again):
-                    node.replace_all_uses_with(self.permuted(again, _inverse(dims)))
-            self.graph.erase_node(node)
-        return self.replaced
-
-    def _want(self, start: Node, dims: list[int], wanted: dict[Node, list[int]]) -> None:
-        of, waiting = value(start), [start]
-        assert of is not None
-        for node in waiting:
-            if node not in wanted and _is_movable(node, of):
-                wanted[node] = dims
-                waiting += node.all_input_nodes
-
-
-def _spread_operands(graph: torch.fx.Graph, node: Node, made: torch.Tensor, spread: dict[tuple[Node, str], Node]) -> None:
-    """Repeats an operand that is the same for some rows, such as the angles of tokens for each element of a batch, so
-    that one stride describes its rows. Inductor writes it in the kernel that computes it. What is the same for the
-    dimensions behind, such as heads, stays so."""
-    for each in node.all_input_nodes:
-        tensor = value(each)
-        if tensor is None or tensor.dim() != made.dim() or not nodes.equal(tensor.shape[-1], made.shape[-1]):
-            continue
-        varying = [i for i in range(made.dim() - 1) if not nodes.equal(tensor.shape[i], 1)]
-        last = max(varying, default=0)
-        if len(varying) in (0, last + 1) or last == made.dim() - 2:
-            continue
-        sizes = [*made.shape[:last + 1], *tensor.shape[last + 1:]]
-        key, moved = (each, str(sizes)), _Moved(graph)
-        if key not in spread:
-            with graph.inserting_before(node):
-                wide = moved.call(Aten.expand.default, (each, sizes), tensor.expand(sizes))
-                spread[key] = moved.call(Aten.clone.default, (wide,), tensor.new_empty(sizes),
-                                         memory_format=torch.contiguous_format)
-        node.replace_input_with(each, spread[key])

@@ -51,21 +51,20 @@ class Rotations:
             if halves is not None:
                 self._replace(node, *halves)
 
-    def restore(self, moved: dict[Node, Node]) -> None:
-        """Restores the rotations that no region took. `moved` has the operations that are computed in another order of
-        dimensions now, by those whose place they took."""
+    def restore(self, places: dict[Node, Node]) -> None:
+        """Restores the rotations that no region took. `places` has the nodes that took the places of others since."""
         left = set(self.graph.nodes)
         for turned in self.turned:
-            node = moved.get(turned.node, turned.node)
+            node = places.get(turned.node, turned.node)
             if node not in left:  # a region has taken it
                 continue
             if node.users:
                 with self.graph.inserting_before(node):
-                    node.replace_all_uses_with(self._rewritten(turned) if node is turned.node else self._halves_of(node))
+                    node.replace_all_uses_with(self._rewritten(turned, node.args[0]))
             self.graph.erase_node(node)
 
-    def _rewritten(self, turned: Turned) -> Node:
-        made: dict[Node, Node] = {turned.of: turned.node.args[0]}  # type: ignore[dict-item]
+    def _rewritten(self, turned: Turned, of: Any) -> Node:
+        made: dict[Node, Node] = {turned.of: of}
         for each in turned.operations:
             args, kwargs = torch.fx.node.map_arg((each.args, each.kwargs), lambda node: made.get(node, node))
             made[each.node] = self.graph.call_function(each.target, args, kwargs)
@@ -79,23 +78,6 @@ class Rotations:
         self.turned.append(Turned(turned, _operations(node, lower.of), lower.of))
         node.replace_all_uses_with(turned)
         _erase(self.graph, node, lower.of)
-
-    def _halves_of(self, node: Node) -> Node:
-        """Writes a rotation as two slices that are concatenated."""
-        source, *signs = node.args
-        tensor = value(source)
-        assert tensor is not None
-        last, cols = tensor.dim() - 1, tensor.shape[-1]
-        halves: list[Node] = []
-        for sign, begin, end in ((signs[0], cols // 2, cols), (signs[1], 0, cols // 2)):
-            halves.append(self.graph.call_function(Aten.slice.Tensor, (source, last, begin, end)))
-            halves[-1].meta["val"] = tensor[..., begin:end]
-            if sign == -1:
-                halves[-1] = self.graph.call_function(Aten.neg.default, (halves[-1],))
-                halves[-1].meta["val"] = torch.empty_like(tensor[..., begin:end])
-        whole = self.graph.call_function(Aten.cat.default, (halves, last))
-        whole.meta["val"] = value(node)
-        return whole
 
 
 def _operations(node: Node, of: Node) -> list[Operation]:
