@@ -64,12 +64,4 @@ TEST_CASE("a cap takes instructions away, and its engine says so") {
     CHECK(engine->target().cpu.avx512_bf16 == false);
 }
 
-TEST_CASE("cores that a control group allows") {
-    CHECK(cpu::cores_of_quota("200000 100000") == 2);
-    CHECK(cpu::cores_of_quota("150000 100000") == 2);
-    CHECK(cpu::cores_of_quota("1000 100000") == 1);
-    for (const char* none : {"max 100000", "-1 100000", "", "200000", "a b", "100 0"}) {
-        CHECK(cpu::cores_of_quota(none) == std::nullopt);
-    }
-    CHECK(cpu::usable_cores() >= 1);
-}
+TEST_CASE("a process may use at least one core") { CHECK(cpu::usable_cores() >= 1); }

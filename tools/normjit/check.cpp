@@ -9,7 +9,6 @@
 #include "check.h"
 
 #include "console.h"
-#include "device/cpu/system.h"
 #include "element.h"
 #include "reference.h"
 
@@ -94,10 +93,7 @@ Status check_memory(const Problem& problem) {
         needed += static_cast<double>(problem.elements(tensor)) *
                   (problem.spec.writes(tensor) ? sizeof(Gradient) : sizeof(double));
     }
-    double present = static_cast<double>(cpu::physical_memory());
-    if (needed <= present) return {};
-    return unavailable(
-        fmt::format("--check takes {} of memory; this machine has {}", format_bytes(needed), format_bytes(present)));
+    return check_usable_memory("--check takes", needed);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cold_memory.h"
 
+#include "device/cpu/memory.h"
 #include "device/cpu/system.h"
 
 #include <algorithm>

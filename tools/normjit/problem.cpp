@@ -2,7 +2,7 @@
 #include "problem.h"
 
 #include "console.h"
-#include "device/cpu/system.h"
+#include "device/cpu/memory.h"
 #include "support/divide.h"
 #include "support/try.h"
 
@@ -17,8 +17,6 @@ namespace {
 constexpr int64_t alignment = 64;
 static_assert(alignment % workspace_alignment == 0);
 
-/// Refuses problems that are too large, because systems hand out more memory than they have, and end the process when
-/// it is used.
 Status check_memory(const Spec& spec, Batch batch) {
     double needed = 0;
     for (Tensor tensor : all_tensors) {
@@ -29,11 +27,10 @@ Status check_memory(const Spec& spec, Batch batch) {
         needed += slices * rows * static_cast<double>(axes.width(spec.cols)) *
                   static_cast<double>(size_of(spec.dtype(tensor)));
     }
-    double present = static_cast<double>(cpu::physical_memory());
-    if (needed <= present) return {};
-    return unavailable(fmt::format("the tensors of{} rows={} cols={} take {}; this machine has {}",
-                                   batch.slices == 1 ? "" : fmt::format(" slices={}", batch.slices), batch.rows,
-                                   spec.cols, format_bytes(needed), format_bytes(present)));
+    return check_usable_memory(
+        fmt::format("the tensors of{} rows={} cols={} take",
+                    batch.slices == 1 ? "" : fmt::format(" slices={}", batch.slices), batch.rows, spec.cols),
+        needed);
 }
 
 void touch(const Buffer& buffer, bench::Team& team) {
@@ -44,6 +41,15 @@ void touch(const Buffer& buffer, bench::Team& team) {
 }
 
 }  // namespace
+
+Status check_usable_memory(const std::string& what, double needed) {
+    const int64_t usable = cpu::usable_memory();
+    if (needed <= static_cast<double>(usable)) return {};
+    const bool is_all = usable == cpu::physical_memory();
+    return unavailable(fmt::format("{} {}; {} {}", what, format_bytes(needed),
+                                   is_all ? "this machine has" : "the control group of this process allows",
+                                   format_bytes(static_cast<double>(usable))));
+}
 
 Expected<Buffer> Buffer::allocate(int64_t bytes) {
     Buffer buffer;

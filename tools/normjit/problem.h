@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 namespace normjit::cli {
@@ -54,8 +55,12 @@ struct Problem {
     bench::Traffic traffic() const;
 };
 
-/// Allocates every tensor of the spec and the kernel's preferred workspace. Refuses with `unavailable` if the machine
-/// has less memory. The team's threads touch outputs and workspace. `row_alignment` is a multiple of an element's size,
+/// Refuses with `unavailable` what takes more memory than this process may use, because systems hand out more than they
+/// have, and end the process when it is used. `what` is a subject and "take" or "takes".
+Status check_usable_memory(const std::string& what, double needed);
+
+/// Allocates every tensor of the spec and the kernel's preferred workspace. Refuses with `unavailable` if the process
+/// may use less memory. The team's threads touch outputs and workspace. `row_alignment` is a multiple of an element's size,
 /// up to a cache line, or 1 for rows without gaps.
 Expected<Problem> allocate_problem(const Kernel& kernel, Batch batch, bench::Team& team, int64_t row_alignment = 1);
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/cpu/host_target.h"
 
+#include "device/cpu/control_groups.h"
 #include "device/cpu/system.h"
 #include "support/text.h"
 #include "support/try.h"
@@ -8,7 +9,6 @@
 #include "target/kinds.h"
 
 #include <algorithm>
-#include <fstream>
 #include <string>
 #include <vector>
 
@@ -51,32 +51,6 @@ uint64_t saved_state() {
 }
 
 #endif
-
-/// Returns the control group of this process, which is "/" in most containers. Version 2 writes it in a line
-/// "0::<path>".
-std::string control_group() {
-    std::ifstream file("/proc/self/cgroup");
-    for (std::string line; std::getline(file, line);) {
-        if (line.starts_with("0::/")) return line.substr(3);
-    }
-    return "/";
-}
-
-/// Returns the smallest quota, in cores, of the process's control group and the parents of that group.
-int cores_in_quota(int most) {
-    const std::string root = "/sys/fs/cgroup";
-    std::string group = control_group();
-    for (;;) {
-        if (const auto cores = cores_of_quota(first_line(root + group + "/cpu.max"))) most = std::min(most, *cores);
-        const size_t slash = group.find_last_of('/');
-        if (slash == std::string::npos) break;
-        group.resize(slash);
-    }
-    const std::string quota = first_line(root + "/cpu/cpu.cfs_quota_us");  // control groups of version 1
-    const std::string period = first_line(root + "/cpu/cpu.cfs_period_us");
-    if (const auto cores = cores_of_quota(quota + " " + period)) most = std::min(most, *cores);
-    return most;
-}
 
 }  // namespace
 
@@ -201,16 +175,10 @@ Isa best_isa(const Features& features, IsaCap cap) {
     return Isa::x86_64;
 }
 
-std::optional<int> cores_of_quota(std::string_view cpu_max) {
-    const size_t space = cpu_max.find(' ');
-    if (space == std::string_view::npos) return std::nullopt;
-    const auto quota = text::parse_int(cpu_max.substr(0, space), 1, INT64_MAX / 2);
-    const auto period = text::parse_int(text::trim(cpu_max.substr(space)), 1, INT64_MAX / 2);
-    if (!quota.ok() || !period.ok()) return std::nullopt;
-    return static_cast<int>(std::min<int64_t>((*quota + *period - 1) / *period, INT32_MAX));
+int usable_cores() {
+    const int processors = static_cast<int>(usable_processors().size());
+    return std::min(processors, ControlGroups().cores().value_or(processors));
 }
-
-int usable_cores() { return cores_in_quota(static_cast<int>(usable_processors().size())); }
 
 Expected<Target> target_of(std::string_view text) {
     constexpr std::string_view host = "host";

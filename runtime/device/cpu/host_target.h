@@ -45,10 +45,6 @@ Target machine_target(IsaCap cap);
 /// 1.
 int usable_cores();
 
-/// Returns the number of cores that the text of a cpu.max file allows ("<quota> <period>", in microseconds), rounded
-/// up; nothing for "max" and for malformed text.
-std::optional<int> cores_of_quota(std::string_view cpu_max);
-
 /// Returns the processor's own name, such as "Intel(R) Xeon(R) Processor"; empty if it has none.
 std::string cpu_model();
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/cpu/problem.h"
 
-#include "device/cpu/system.h"
+#include "device/cpu/memory.h"
 #include "support/aligned_memory.h"
 #include "support/try.h"
 

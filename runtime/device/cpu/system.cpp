@@ -3,30 +3,11 @@
 
 #include "support/text.h"
 
-#include <algorithm>
 #include <fstream>
 
 #include <sched.h>
-#include <unistd.h>
 
 namespace normjit::cpu {
-
-namespace {
-
-/// Returns how much memory programs may take before the system swaps, or all memory if the system does not report that.
-int64_t available_memory() {
-    std::ifstream file("/proc/meminfo");
-    for (std::string line; std::getline(file, line);) {
-        constexpr std::string_view key = "MemAvailable:", unit = " kB";
-        if (!line.starts_with(key) || !line.ends_with(unit)) continue;
-        const std::string_view number =
-            std::string_view(line).substr(key.size(), line.size() - key.size() - unit.size());
-        if (const auto kilobytes = text::parse_int(text::trim(number), 0, INT64_MAX >> 10)) return *kilobytes << 10;
-    }
-    return physical_memory();
-}
-
-}  // namespace
 
 std::string first_line(const std::string& path) {
     std::ifstream file(path);
@@ -49,8 +30,6 @@ std::vector<int> usable_processors() {
     return {0};
 }
 
-int64_t physical_memory() { return int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE); }
-
 int64_t read_size(std::string text) {
     int64_t unit = 1;
     if (text.ends_with('K')) unit = 1 << 10;
@@ -58,14 +37,6 @@ int64_t read_size(std::string text) {
     if (unit > 1) text.pop_back();
     const auto number = text::parse_int(text, 0, INT64_MAX / unit);
     return number.ok() ? *number * unit : 0;
-}
-
-int64_t spare_memory() {
-    int64_t most = available_memory();
-    for (const char* limit : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
-        if (const int64_t bytes = read_size(first_line(limit)); bytes > 0) most = std::min(most, bytes);
-    }
-    return most / 4;
 }
 
 }  // namespace normjit::cpu

@@ -14,12 +14,6 @@ std::string first_line(const std::string& path);
 /// Returns the numbers of the processors that the calling thread may run on, at least one.
 std::vector<int> usable_processors();
 
-/// Returns the size of the machine's memory in bytes.
-int64_t physical_memory();
-
-/// Returns a quarter of the free memory, or a quarter of what the control groups allow if that is less.
-int64_t spare_memory();
-
 /// Reads a size such as "2048K"; returns 0 for malformed text.
 int64_t read_size(std::string text);
 
