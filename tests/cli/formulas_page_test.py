@@ -39,6 +39,18 @@ class Page(Case):
         plan = self.in_folder("normjit compile gated.norm 'cols=8 gamma=f32' --emit plan")
         self.assertEqual(plan, self.done("compile", line + " cols=8 gamma=f32", "--emit", "plan"))
 
+    def test_a_file_and_keys_in_one_text(self):
+        keys = "rows=3 cols=8 gamma=f32"
+        two_words = self.in_folder(f"normjit compile gated.norm '{keys}' --emit plan")
+        self.assertEqual(self.in_folder(f"normjit compile 'gated.norm {keys}' --emit plan"), two_words)
+        self.in_folder(f"normjit bench 'gated.norm {keys}' 'gated.norm rows=3 cols=9' --seconds 0.01")
+        shapes = self.folder / "shapes.txt"
+        shapes.write_text(f"gated.norm {keys}  # ours\n\ngated.norm rows=3 cols=9\r\n")
+        table = self.in_folder("normjit bench shapes.txt --seconds 0.01")
+        self.assertEqual(table.count("norm gated(x[M,N]"), 2)
+        shapes.write_text("softmax rows=3 cols=8\nmissing.norm rows=3 cols=8\n")
+        self.refused(2, "shapes.txt:2: missing.norm: cannot be opened: No such file or directory", "bench", shapes)
+
     def test_output(self):
         command, _, output = next(text for _, text in BLOCKS if text.startswith("$ ")).partition("\n")
         self.assertEqual(self.in_folder(command[2:]), output)

@@ -261,7 +261,7 @@ Status run(const BenchOptions& options) {
     if (options.pad_rows && (options.device.device != "cpu" || !options.against.empty()))
         return invalid_argument("--pad-rows: on a CPU only, and not with --against");
     if (!options.json.empty() && options.json != "-")
-        NORMJIT_RETURN_IF_ERROR(check_writable(options.json, options.inputs));
+        NORMJIT_RETURN_IF_ERROR(check_writable(options.json, files_of(options.inputs)));
     NORMJIT_TRY(const Workbenches workbenches, open_workbenches(threads, options));
     NORMJIT_TRY(std::vector<Result> results, measure_all(specs, workbenches, options));
     const auto warm =

@@ -211,7 +211,7 @@ Status run(const CompileOptions& options) {
     if (options.spec.empty()) return invalid_argument("nothing to compile: give a spec (see normjit compile --help)");
     NORMJIT_TRY(Job job, read_job(options, target));
     if (!options.output.empty() && options.output != "-")
-        NORMJIT_RETURN_IF_ERROR(check_writable(options.output, options.spec));
+        NORMJIT_RETURN_IF_ERROR(check_writable(options.output, files_of(options.spec)));
     NORMJIT_RETURN_IF_ERROR(legality(job.spec, job.schedule, job.target));
     if (!options.emit.empty()) {
         NORMJIT_TRY(const std::string text, stage_text(job, options.emit));

@@ -51,13 +51,28 @@ Status read_file(const std::string& path, const Sizes* sizes, std::vector<OpenSp
         ++number;
         line = line.substr(0, line.find('#'));
         if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-        NORMJIT_TRY(OpenSpec spec, read_spec(line, fmt::format("{}:{}: ", path, number), sizes));
+        const std::string where = fmt::format("{}:{}: ", path, number);
+        const auto whole = spec_text({line});
+        if (!whole.ok()) return Status(whole.status().code(), where + whole.status().message());
+        NORMJIT_TRY(OpenSpec spec, read_spec(*whole, where, sizes));
         specs.push_back(std::move(spec));
     }
     return {};
 }
 
-bool is_formula_file(std::string_view word) { return word.ends_with(".norm"); }
+/// The file of a formula that a text begins with, and the keys after it: "gated.norm cols=64".
+struct FileAndKeys {
+    std::string file;
+    std::string_view keys;
+};
+
+std::optional<FileAndKeys> split_formula_file(std::string_view word) {
+    constexpr std::string_view ending = ".norm";
+    if (word.ends_with(ending)) return FileAndKeys{std::string(word), {}};
+    const std::string_view head = text::first_word(word);
+    if (!head.ends_with(ending)) return std::nullopt;
+    return FileAndKeys{std::string(head), word.substr(static_cast<size_t>(head.data() + head.size() - word.data()))};
+}
 
 /// True if the text is a formula, or begins with the name of a norm.
 bool begins_a_spec(std::string_view text) {
@@ -75,7 +90,7 @@ Expected<std::vector<OpenSpec>> read(const std::vector<std::string>& inputs, con
     std::vector<OpenSpec> specs;
     for (size_t i = 0; i < inputs.size();) {
         std::vector<std::string> words = {inputs[i++]};
-        const bool is_file = !is_formula_file(words[0]) && !begins_a_spec(words[0]) && !are_keys(words[0]) &&
+        const bool is_file = !split_formula_file(words[0]) && !begins_a_spec(words[0]) && !are_keys(words[0]) &&
                              words[0].find('=') == std::string::npos;
         if (is_file) {
             NORMJIT_RETURN_IF_ERROR(read_file(words[0], sizes, specs));
@@ -95,16 +110,26 @@ Expected<std::string> spec_text(const std::vector<std::string>& words) {
     std::string text;
     for (const std::string& word : words) {
         if (!text.empty()) text += ' ';
-        if (!is_formula_file(word)) {
+        const auto named = split_formula_file(word);
+        if (!named) {
             text += word;
             continue;
         }
-        NORMJIT_TRY(const std::string content, read_text_file(word));
+        NORMJIT_TRY(const std::string content, read_text_file(named->file));
         const auto line = formula_line(content);
-        if (!line.ok()) return Status(line.status().code(), fmt::format("{}: {}", word, line.status().message()));
+        if (!line.ok())
+            return Status(line.status().code(), fmt::format("{}: {}", named->file, line.status().message()));
         text += *line;
+        text += named->keys;
     }
     return text;
+}
+
+std::vector<std::string> files_of(std::vector<std::string> words) {
+    for (std::string& word : words) {
+        if (const auto named = split_formula_file(word)) word = named->file;
+    }
+    return words;
 }
 
 Expected<std::vector<Spec>> read_shapes(const std::vector<std::string>& inputs, const Sizes& sizes) {

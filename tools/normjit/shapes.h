@@ -18,8 +18,12 @@ struct Sizes {
     bool are_options = false;  ///< true if --rows and --slices give them
 };
 
-/// Joins words to the text of a spec. A word that names a file with a formula, *.norm, is replaced by the formula.
+/// Joins words to the text of a spec. A word that is the name of a file with a formula, *.norm, or begins with one, as
+/// "gated.norm cols=64" does, has the formula in its place.
 Expected<std::string> spec_text(const std::vector<std::string>& words);
+
+/// Returns the names of the files that spec_text() and read_shapes() read for these words, and the other words.
+std::vector<std::string> files_of(std::vector<std::string> words);
 
 /// Reads files, specs, and specs that the shell has split into words. Errors name the file and the line.
 Expected<std::vector<Spec>> read_shapes(const std::vector<std::string>& inputs, const Sizes& sizes = {});

@@ -206,7 +206,7 @@ Status run(const TuneOptions& options) {
         NORMJIT_TRY(const double budget, read_budget(options.budget));
         deadline = Deadline::after(Clock::now(), budget);
     }
-    std::vector<std::string> files = options.inputs;
+    std::vector<std::string> files = files_of(options.inputs);
     NORMJIT_RETURN_IF_ERROR(check_growable(output));
     NORMJIT_RETURN_IF_ERROR(check_writable(output, files));
     NORMJIT_RETURN_IF_ERROR(check_records(output));
