@@ -4,6 +4,7 @@
     run_formula_test.py PROGRAM [unittest's arguments]
 """
 import math
+import pathlib
 import struct
 
 import program
@@ -69,6 +70,14 @@ class RunFormula(Case):
             self.assert_near(tensors["y"], [1, 2, 2], flat(y))
             self.assert_near(tensors["rstd"], [1, 2], rstd)
         self.assertEqual(metadata["spec"].partition("} ")[2], "pass=forward rows=2 cols=2 w=f32 out=rstd,y")
+
+    def test_the_formula_is_not_replaced(self):
+        formula = self.file((GATED + "\n").encode(), "own.norm")
+        for text in (["own.norm", "pass=forward"], ["own.norm pass=forward"]):
+            result = normjit("run", "--input", self.file(tensor_file(problem())), "--output", "own.norm", *text, cwd=self.folder)
+            self.assertEqual((result.returncode, result.stderr),
+                             (2, "error: own.norm: is already used by this command, and would be lost\n"))
+        self.assertEqual(pathlib.Path(formula).read_text(), GATED + "\n")
 
     def test_gradients(self):
         def of(x=flat(X), z=flat(Z), w=W):

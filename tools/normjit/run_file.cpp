@@ -127,8 +127,11 @@ Expected<RunResult> run_job(const SafetensorsFile& file, Workbench& workbench, c
 Expected<std::vector<RunResult>> run_file(const RunOptions& options) {
     NORMJIT_TRY(SafetensorsFile file, SafetensorsFile::open(options.input));
     NORMJIT_TRY(std::vector<FileJob> jobs, read_jobs(file, options));
-    if (!options.output.empty())
-        NORMJIT_RETURN_IF_ERROR(check_writable(options.output, {options.input, options.artifact}));
+    if (!options.output.empty()) {
+        std::vector<std::string> files = files_of(options.words);
+        files.insert(files.end(), {options.input, options.artifact});
+        NORMJIT_RETURN_IF_ERROR(check_writable(options.output, files));
+    }
     NORMJIT_TRY(const auto workbench, open_workbench(options.device));
 
     Progress progress(static_cast<double>(jobs.size()));
