@@ -64,16 +64,26 @@ def _run(words: list[str | bytes], captured: bool) -> bytes:
     """Runs the program and returns its results. If they are not captured, shows its messages as they arrive."""
     import subprocess
 
+    command = os.fsdecode(words[0])
     path = [os.path.dirname(_library.FOLDER), *filter(None, [os.environ.get("PYTHONPATH")])]
-    process: dict[str, Any] = {"args": [sys.executable, "-m", "normjit", *words],
+    process: dict[str, Any] = {"args": [_interpreter(command), "-m", "normjit", *words],
                "env": {**os.environ, "PYTHONPATH": os.pathsep.join(path)}}
     if captured:
         done: subprocess.CompletedProcess[bytes] = subprocess.run(capture_output=True, **process)
     else:
         done = _run_shown(process)
     if done.returncode:
-        raise EXIT_ERRORS.get(done.returncode, _library.Error)(_reason(os.fsdecode(words[0]), done))
+        raise EXIT_ERRORS.get(done.returncode, _library.Error)(_reason(command, done))
     return done.stdout
+
+
+def _interpreter(command: str) -> str:
+    """Returns the name of this Python's program. Raises Unavailable if there is none, as in a program that embeds
+    Python."""
+    if not sys.executable or not os.access(sys.executable, os.X_OK):
+        raise _library.Unavailable(f"{command} runs in a process of its own: sys.executable is {sys.executable!r}; must be "
+                                   "the Python to start there")
+    return sys.executable
 
 
 def _run_shown(process: dict[str, Any]) -> subprocess.CompletedProcess[bytes]:

@@ -47,6 +47,14 @@ def test_info():
             normjit.info(word)
 
 
+@pytest.mark.parametrize("executable", [None, "", "/nowhere/python"])
+def test_a_program_that_embeds_python(executable, monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, "executable", executable)
+    for call in (normjit.info, lambda: normjit.tune(tmp_path / "shapes.txt", tmp_path / "records.jsonl")):
+        with pytest.raises(normjit.Unavailable, match=f"sys.executable is {executable!r}; must be the Python to start there"):
+            call()
+
+
 def test_compile():
     code = normjit.compile(SPEC, "x86-64-avx512")
     assert SPEC.encode() in code
