@@ -77,10 +77,9 @@ Status SignatureParser::first_line() {
     signature_.name = name.text;
     NORMJIT_RETURN_IF_ERROR(expect('('));
     NORMJIT_RETURN_IF_ERROR(tensors(false));
-    NORMJIT_RETURN_IF_ERROR(expect(')'));
+    if (!accept(')')) return expected("',' or ')'");
     skip_lines();
-    NORMJIT_RETURN_IF_ERROR(expect('-'));
-    NORMJIT_RETURN_IF_ERROR(expect('>'));
+    if (!accept('-') || !accept('>')) return expected("'->'");
     return tensors(true);
 }
 
@@ -183,7 +182,7 @@ void SignatureParser::skip_separators() {
 Status SignatureParser::open_body() {
     skip_lines_before('{');
     has_braces_ = accept('{');
-    if (!has_braces_ && !is_kind(Token::Kind::newline)) return expected("'{' or the end of the line");
+    if (!has_braces_ && !is_kind(Token::Kind::newline)) return expected("',', '{' or the end of the line");
     skip_separators();
     return {};
 }
@@ -209,8 +208,10 @@ Status SignatureParser::scan_body() {
             continue;
         }
         append(line, token.text);
-        if (token.kind == Token::Kind::word && !begins && is_symbol('='))
-            return error_at(token, "')', ';' or the end of the line expected, because '=' follows");
+        const bool is_assigned = token.kind == Token::Kind::word && !begins && is_symbol('=');
+        if (is_assigned && has_braces_ && std::ranges::find(reserved_, token.text) != reserved_.end())
+            return error_at(token, fmt::format("'}}' expected, because the key '{}' follows", token.text));
+        if (is_assigned) return error_at(token, "')', ';' or the end of the line expected, because '=' follows");
         if (token.kind == Token::Kind::word && begins) {
             if (is_run(token.text)) return error_at(token, fmt::format("'{}' is a number, of columns", token.text));
             defined = token;
