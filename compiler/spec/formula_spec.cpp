@@ -104,6 +104,12 @@ class FormulaReader {
         return read_inputs();
     }
 
+    Status read_type(std::string_view name, std::optional<DType>& type) const {
+        if (fields_.find(name) == left_out)
+            return fields_.error(name, "only an input that the formula marks with ? may be missing");
+        return normjit::read_type(fields_, name, all_dtypes, {}, type);
+    }
+
     /// With one slice, a tensor [S,N] is the same as one that all slices share.
     Expected<Tensor> add(std::string_view name, Axes axes, bool is_output, DType usual) {
         if (axes.is_columns() && !spec_.has_slices()) axes.slice = false;
@@ -119,7 +125,7 @@ class FormulaReader {
             return invalid_argument(fmt::format(
                 "spec: formula: '{}' is one more than the {} tensors that a kernel may have", name, tensor_count));
         std::optional<DType> type = usual;
-        NORMJIT_RETURN_IF_ERROR(read_type(fields_, name, all_dtypes, {}, type));
+        NORMJIT_RETURN_IF_ERROR(read_type(name, type));
         formula_.tensors[*number] = {std::string(name), axes, is_output, false, *type};
         return *number;
     }
@@ -147,7 +153,7 @@ class FormulaReader {
         });
         if (first == tensors.end()) return invalid_argument("spec: formula: it has no input [M,N], [M] or [N]");
         first_ = DType::f32;  // known before scalars are read, whose usual type depends on it
-        NORMJIT_RETURN_IF_ERROR(read_type(fields_, first->name, all_dtypes, {}, first_));
+        NORMJIT_RETURN_IF_ERROR(read_type(first->name, first_));
         for (const SignatureTensor& tensor : tensors) {
             if (tensor.is_output || is_missing(tensor)) continue;
             NORMJIT_TRY(const Axes axes, axes_of(tensor));
