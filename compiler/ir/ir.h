@@ -163,11 +163,13 @@ void drop_unused(Function& function);
 /// Prints the formula, one named value per line. parse() reads it back.
 std::string print(const Function& function);
 
-/// Returns the line that print() writes for a value, "c1 = row_mean(g * xhat)"; nothing if the value is inside its
-/// user.
-std::optional<std::string> statement(const Function& function, ValueId id);
+/// Returns the line that print() writes for each value, "c1 = row_mean(g * xhat)"; nothing for a value that is inside
+/// its user.
+PerValue<std::optional<std::string>> statements(const Function& function);
 
-/// Returns the name that print() writes for a value, its own or a generated one; empty if the value is inside its user.
+/// Returns the name that print() writes for each value, its own or a generated one; empty for a value that is inside
+/// its user. name() returns one of them, and takes as long.
+PerValue<std::string> names(const Function& function);
 std::string name(const Function& function, ValueId id);
 
 /// Parses a formula. A tensor gets the number that `operands` has for its name, else a free number. Errors give a

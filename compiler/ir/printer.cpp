@@ -22,7 +22,11 @@ int precedence(Op op) {
 class Printer final : public Formula {
   public:
     explicit Printer(const Function& function)
-        : Formula(function), uses_(function.use_counts()), names_(function.values.size()) {
+        : Formula(function),
+          uses_(function.use_counts()),
+          is_shared_(function.values.size()),
+          names_(function.values.size()) {
+        find_shared();
         std::set<std::string_view> given;
         for (ValueId id = 0; id < function.size(); ++id) given.insert(names_[id] = function[id].name);
         PerValue<int> depths(function.values.size());  // how many operations are nested in the value's text
@@ -52,20 +56,23 @@ class Printer final : public Formula {
         return names_[id] + " = " + body(id);
     }
 
-    const std::string& name(ValueId id) const { return names_[id]; }
+    const PerValue<std::string>& names() const { return names_; }
 
   private:
     bool is_leaf(ValueId id) const { return function_[id].op == Op::input || function_[id].op == Op::constant; }
     bool is_statement(ValueId id) const { return !is_leaf(id) && !names_[id].empty(); }
 
-    bool needs_statement(ValueId id) const {
-        if (is_leaf(id)) return false;
-        if (uses_[id] != 1 || std::ranges::find(function_.outputs, id, &Output::value) != function_.outputs.end())
-            return true;
-        return std::any_of(function_.values.begin(), function_.values.end(), [&](const Value& user) {
-            const bool uses = user.operand_count() > 0 && (user.operands[0] == id || user.operands[1] == id);
-            return uses && user.sweep != function_[id].sweep;
-        });
+    bool needs_statement(ValueId id) const { return !is_leaf(id) && (uses_[id] != 1 || is_shared_[id]); }
+
+    /// Marks the values that are outputs or that another sweep reads.
+    void find_shared() {
+        for (const Output& output : function_.outputs) is_shared_[output.value] = true;
+        for (const Value& user : function_.values) {
+            for (int i = 0; i < user.operand_count(); ++i) {
+                const ValueId operand = user.operands[static_cast<size_t>(i)];
+                if (user.sweep != function_[operand].sweep) is_shared_[operand] = true;
+            }
+        }
     }
 
     int deepest_operand(ValueId id, const PerValue<int>& depths) const {
@@ -110,6 +117,7 @@ class Printer final : public Formula {
     }
 
     PerValue<int> uses_;
+    PerValue<bool> is_shared_;
     PerValue<std::string> names_;
 };
 
@@ -142,8 +150,15 @@ std::string Formula::body(ValueId id, int outer) const {
 
 std::string print(const Function& function) { return Printer(function).function(); }
 
-std::string name(const Function& function, ValueId id) { return Printer(function).name(id); }
+std::string name(const Function& function, ValueId id) { return Printer(function).names()[id]; }
 
-std::optional<std::string> statement(const Function& function, ValueId id) { return Printer(function).statement(id); }
+PerValue<std::string> names(const Function& function) { return Printer(function).names(); }
+
+PerValue<std::optional<std::string>> statements(const Function& function) {
+    const Printer printer(function);
+    PerValue<std::optional<std::string>> all(function.values.size());
+    for (ValueId id = 0; id < function.size(); ++id) all[id] = printer.statement(id);
+    return all;
+}
 
 }  // namespace normjit::ir

@@ -15,7 +15,11 @@ using ir::Op;
 
 class Printer : Lines {
   public:
-    explicit Printer(const Plan& plan) : plan_(plan), cpu_(std::get_if<CpuSchedule>(&plan.schedule.device)) {}
+    explicit Printer(const Plan& plan)
+        : plan_(plan),
+          cpu_(std::get_if<CpuSchedule>(&plan.schedule.device)),
+          names_(ir::names(plan.function)),
+          statements_(ir::statements(plan.function)) {}
 
     std::string text() {
         line("plan {}", to_text(plan_.spec));
@@ -51,13 +55,12 @@ class Printer : Lines {
   private:
     void statements(const std::vector<ValueId>& ids, std::string_view indent) {
         for (const ValueId id : ids) {
-            if (const auto text = ir::statement(plan_.function, id)) line("{}{}", indent, *text);
+            if (statements_[id]) line("{}{}", indent, *statements_[id]);
         }
     }
 
     void cached_columns() {
-        for (const ValueId id : plan_.cpu().cached_columns)
-            line("  per row group: keep {}", ir::name(plan_.function, id));
+        for (const ValueId id : plan_.cpu().cached_columns) line("  per row group: keep {}", names_[id]);
     }
 
     std::string operands() const {
@@ -126,7 +129,7 @@ class Printer : Lines {
     std::string kept() const {
         std::string text;
         for (const ValueId id : plan_.cpu().cached_elements) {
-            text += (text.empty() ? "" : ", ") + ir::name(plan_.function, id);
+            text += (text.empty() ? "" : ", ") + names_[id];
         }
         return text;
     }
@@ -169,7 +172,7 @@ class Printer : Lines {
         for (size_t k = 0; k < epilogue.sums.size(); ++k) {
             if (epilogue.sums[k] == ir::no_value) continue;
             const bool is_scalar = plan_.function[epilogue.sums[k]].shape == ir::Shape::scalar;
-            line("    {} = {} of partial {} over the row groups", ir::name(plan_.function, epilogue.sums[k]),
+            line("    {} = {} of partial {} over the row groups", names_[epilogue.sums[k]],
                  is_scalar ? "largest" : "sum", k);
         }
         statements(epilogue.values, "    ");
@@ -197,6 +200,8 @@ class Printer : Lines {
 
     const Plan& plan_;
     const CpuSchedule* cpu_;  ///< null for CUDA
+    const ir::PerValue<std::string> names_;
+    const ir::PerValue<std::optional<std::string>> statements_;
 };
 
 }  // namespace

@@ -70,6 +70,30 @@ TEST_CASE("printed IR parses back to the same text") {
     }
 }
 
+TEST_CASE("the lines of a function are its statements, which begin with its names") {
+    test::Random random(test::seed() + 1);
+    const Target target = *parse_target("sm_90");
+    for (int64_t i = 0; i < test::rounds(100); ++i) {
+        const Spec spec = test::random_spec(random);
+        CAPTURE(to_text(spec));
+        for (const std::string_view pass : {"fold_constants", "assign_sweeps"}) {
+            const ir::Function function = *passes::run_pipeline(frontend::build(spec), target, pass);
+            const auto statements = ir::statements(function);
+            const auto names = ir::names(function);
+            const std::string text = ir::print(function);
+            for (ir::ValueId id = 0; id < function.size(); ++id) {
+                REQUIRE(names[id] == ir::name(function, id));
+                if (!statements[id]) continue;
+                REQUIRE(statements[id]->starts_with(names[id] + " = "));
+                const std::string body = statements[id]->substr(names[id].size());
+                REQUIRE(text.find("\n  " + names[id]) != text.npos);
+                REQUIRE(text.find(body) != text.npos);
+            }
+            REQUIRE(statements[function.outputs[0].value]);
+        }
+    }
+}
+
 TEST_CASE("IR that nests deeper than a parser accepts is printed in several statements") {
     std::string sum = "y = x";
     for (int i = 1; i < 100; ++i) sum += " + sigmoid(x * " + std::to_string(i) + ")";
@@ -88,7 +112,7 @@ TEST_CASE("parentheses are printed where the tree needs them and nowhere else") 
             "norm cols=8 compute=f32\n  in  x: f32[M,N], mean: f32[M], gamma: f32[N]\n  dx = " + std::string(body) +
             "\n  out dx: f32[M,N]\n");
         REQUIRE_MESSAGE(function.ok(), function.status().message());
-        CHECK(*ir::statement(*function, function->outputs[0].value) == "dx = " + std::string(body));
+        CHECK(*ir::statements(*function)[function->outputs[0].value] == "dx = " + std::string(body));
     }
 }
 

@@ -39,11 +39,11 @@ Expressions::Expressions(const plan::Plan& plan)
       names_(plan.function.values.size()),
       in_row_(plan.function.values.size()),
       has_same_bits_(ir::rounded_alike(plan.function)) {
+    const ir::PerValue<std::string> printed = ir::names(function_);
     for (ValueId id = 0; id < function_.size(); ++id) {
-        const std::string name = ir::name(function_, id);
-        names_[id] = name.empty() ? "" : identifier(name);
-        if (function_[id].op == Op::neighbour && name.empty())
-            names_[id] = fmt::format("{}_of_pair", ir::name(function_, function_[id].operands[0]));
+        names_[id] = printed[id].empty() ? "" : identifier(printed[id]);
+        if (function_[id].op == Op::neighbour && printed[id].empty())
+            names_[id] = fmt::format("{}_of_pair", printed[function_[id].operands[0]]);
     }
     for (size_t s = 0; s < plan.cuda().sums.size(); ++s) names_[plan.cuda().sums[s].value] = fmt::format("sum[{}]", s);
     const auto name_value = [&](ValueId id) {
