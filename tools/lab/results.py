@@ -23,7 +23,7 @@ HERE = pathlib.Path(__file__).parent
 PAGE = HERE / "RESULTS.md"
 README = HERE.parents[1] / "README.md"
 PYTHON_README = HERE.parents[1] / "runtime" / "python" / "README.md"
-STEPS = "h100_compiled_models.json"  # of PYTHON_README
+STEPS = "h200_compiled_models.json"  # of PYTHON_README
 PEERS = {"normjit": "normjit", "cudnn": "cuDNN", "quack": "QuACK", "triton": "Triton", "liger": "Liger",
          "compile": "torch.compile", "compile-best": "torch.compile, best", "torch": "PyTorch", "onednn": "oneDNN",
          "recompute": "normjit, statistics recomputed", "fla": "flash-linear-attention"}
