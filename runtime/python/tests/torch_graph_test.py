@@ -81,12 +81,13 @@ def test_rotations_are_in_the_kernel_of_their_norm():
     assert not {"aten.neg.default", "aten.slice.Tensor", "aten.roll.default"}.intersection(backend.targets())
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("batch", [1, 3])
-def test_rotations_behind_a_permutation_are_in_the_kernel_of_their_norm(batch):
+def test_rotations_behind_a_permutation_are_in_the_kernel_of_their_norm(batch, dynamic):
     model, _ = made(MODELS["attended"])
     x = torch.randn(batch, 40, COLS, dtype=torch.float64)
     backend = Rewritten()
-    assert_near(results(torch.compile(model, backend=backend), model, x), results(model, model, x), 1e-10)
+    assert_near(results(torch.compile(model, backend=backend, dynamic=dynamic), model, x), results(model, model, x), 1e-10)
     report = normjit.torch.graph_report()
     assert len(report) == 2 and all("rotate_half(" in each["formula"] for each in report)
     assert not {"aten.neg.default", "aten.slice.Tensor", "aten.slice_scatter.default"}.intersection(backend.targets())

@@ -228,7 +228,7 @@ def _row_dimensions(region: Region, tensor: torch.Tensor) -> tuple[list[int], li
     """Returns the dimensions of slices and of rows in a tensor of one number for each row, which may have a last
     dimension of 1."""
     slices, rows = region.frame.parts(range(tensor.dim()))
-    if not nodes.same((nodes.product(tensor.shape[each] for each in slices),), (region.frame.slices,)):
+    if not nodes.same((nodes.product([tensor.shape[each] for each in slices]),), (region.frame.slices,)):
         slices, rows = region.frame.parts(range(tensor.dim() + 1))
     return list(slices), list(rows)
 

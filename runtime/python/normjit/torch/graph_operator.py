@@ -191,10 +191,10 @@ def _strides(tensor: torch.Tensor, axes: str, split: int) -> tuple[int, int] | N
     if cols > 1 and tensor.stride(-1) != 1:
         return None
     if axes == "S,N":  # other dimensions are 1
-        slices, rows = collapsed(tensor.shape[:-1], tensor.stride()[:-1], cols), cols
+        slices, rows = collapsed(tensor.shape[:-1], tensor.stride()[:-1], cols), collapsed((), (), cols)
     else:
-        of_slices, of_rows = (zip(*each) if each else ((), ()) for each in parts([*zip(tensor.shape, tensor.stride())], split))
-        slices, rows = collapsed(*of_slices, cols) if split else 0, collapsed(*of_rows, cols)
+        sizes, strides = parts(tensor.shape, split), parts(tensor.stride(), split)
+        slices, rows = (collapsed(sizes[i], strides[i], cols) for i in range(2))
     return None if slices is None or rows is None else (slices, rows)
 
 

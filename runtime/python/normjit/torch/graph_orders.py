@@ -28,17 +28,21 @@ class Orders:
 
     def write(self) -> None:
         """Moves permutations that follow or precede a norm."""
-        norms = [tuple(value(node.args[0]).shape) for node in self.graph.nodes if is_row_reduction(node)]  # type: ignore[union-attr]
+        shapes = [value(node.args[0]).shape for node in self.graph.nodes if is_row_reduction(node)]  # type: ignore[union-attr]
         starts = {node: _moves(node) for node in self.graph.nodes if _is_permutation(node)}
         after = {node: dims for node, dims in starts.items() if _meets_a_norm(node.args[0], lambda each: each.all_input_nodes)}
         before = {node: dims for node, dims in starts.items()
                   if node not in after and _meets_a_norm(node, lambda each: each.users)}
         self._sink(after)
         self._raise(before)
+        of_norms = list({str(shape): shape for shape in shapes}.values())
         for node in list(self.graph.nodes):
             made = value(node)
-            if made is not None and kind_of(node) == "pointwise" and any(nodes.same(made.shape, shape) for shape in norms):
+            if made is not None and kind_of(node) == "pointwise" and any(nodes.same(made.shape, shape) for shape in of_norms):
                 self._spread_operands(node, made)
+        for node in self.graph.nodes if self.moved else ():
+            if node.target in (Aten.view.default, Aten._unsafe_view.default):
+                node.target = Aten.reshape.default  # what it reads may be contiguous no longer
 
     def restore(self) -> dict[Node, Node]:
         """Restores the operations that no region took. Returns for each of them what is in its place."""
@@ -52,7 +56,7 @@ class Orders:
             node, dims = by_place[again]
             with self.graph.inserting_before(again):
                 args = torch.fx.node.map_arg(again.args, lambda each: self._as_it_was(each, dims, restored))
-                restored[again] = self.graph.call_function(again.target, args, again.kwargs)  # type: ignore[arg-type]
+                restored[again] = self.graph.call_function(again.target, args, again.kwargs)
                 restored[again].meta.update(node.meta)
         for again, node in reversed(restored.items()):
             self._leave(again, by_place[again][1], node)
@@ -163,10 +167,23 @@ class Orders:
             key = each, f"sizes {sizes}"
             if key not in self.operands:
                 with self.graph.inserting_before(node):
-                    spread = self._call(Aten.expand.default, (each, sizes), tensor.expand(sizes))
+                    known = [-1 if nodes.equal(size, tensor.shape[i]) else self._size(node, i, size)
+                             for i, size in enumerate(sizes)]
+                    spread = self._call(Aten.expand.default, (each, known), tensor.expand(sizes))
                     self.operands[key] = self._copy(spread, sizes)
                 self.copies[self.operands[key]] = each
             node.replace_input_with(each, self.operands[key])
+
+    def _size(self, node: Node, dim: int, size: Any) -> Any:
+        """Returns the size of a dimension of an operation's result: a number, or a node that reads it from an operand."""
+        if isinstance(size, int):
+            return size
+        source = next(each for each in node.all_input_nodes
+                      if _dims(each) == _dims(node) and nodes.equal(value(each).shape[dim], size))  # type: ignore[union-attr]
+        read = self.graph.call_function(Aten.sym_size.int, (source, dim))
+        read.meta["val"] = size
+        self.made.append(read)
+        return read
 
     def _copy(self, node: Node, sizes: list[Any]) -> Node:
         tensor = value(node)
@@ -201,7 +218,8 @@ def _is_permutation(node: Node) -> bool:
 def _moves(node: Node) -> list[int]:
     made = value(node)
     assert made is not None
-    return [each % made.dim() for each in node.args[1]]  # type: ignore[union-attr, operator]
+    dims: Any = node.args[1]
+    return [each % made.dim() for each in dims]
 
 
 def _inverse(dims: list[int]) -> list[int]:
