@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Models for torch_graph_test.py, some of them random, and a backend that runs their rewritten graphs without a
 compiler."""
+import math
 import random
 
 import torch
@@ -131,6 +132,32 @@ STEPS = [
     lambda m, x, a, b, r: a.cumsum(1) * 0.1, lambda m, x, a, b, r: a.float().to(a.dtype),
     lambda m, x, a, b, r: a / (1 + b * b), lambda m, x, a, b, r: m.plain(a * b),
     lambda m, x, a, b, r: half_rotated(a) * m.weight + b, lambda m, x, a, b, r: half_rotated(m.layer_norm(a) + x)]
+HEADS = [  # of a step with values of [B, T, H, N], a value and the factors of a rotation
+    *[lambda a, b, r, i=i, j=j: a.transpose(i, j) for i, j in ((1, 2), (1, 2), (0, 1), (0, 2))],
+    *[lambda a, b, r: rms(a, 1.0)] * 2, lambda a, b, r: functional.layer_norm(a, a.shape[-1:]),
+    *[lambda a, b, r: a * r.cos() + half_rotated(a) * r.sin()] * 2, lambda a, b, r: half_rotated(-a) + b, lambda a, b, r: a * r.cos(),
+    lambda a, b, r: a + b * 0.5, lambda a, b, r: a.tanh(), lambda a, b, r: a.transpose(1, 2).contiguous().transpose(1, 2),
+    lambda a, b, r: functional.scaled_dot_product_attention(a, a, a)]
+
+
+def random_heads(seed):
+    """Returns a function of [B, T, H, N] and weights of [N], with permutations, norms and rotations."""
+    source = random.Random(seed)
+    steps = source.choices(HEADS, k=source.randint(4, 12))
+    axes = source.choices([(0, 1, 2), (1,), (2,), (0, 1), (0,), ()], k=len(steps))  # of each factor
+
+    def function(x, weight):
+        values = [x]
+        for step, along in zip(steps, axes):
+            a, b = values[-1], values[len(values) // 2]
+            sizes = [a.shape[i] if i in along else 1 for i in range(3)]
+            factor = torch.arange(math.prod(sizes), dtype=a.dtype).view(*sizes, 1) * weight
+            values.append(step(a, b if b.shape == a.shape else a, factor))
+        return values[-1] + 0, values[len(values) // 2] * 2
+
+    return function
+
+
 SUMS = [
     lambda m, x, a, b, r: a.mean(-1, keepdim=True), lambda m, x, a, b, r: (a * b).sum(-1, keepdim=True),
     lambda m, x, a, b, r: a.amax(-1, keepdim=True), lambda m, x, a, b, r: a.var(-1, keepdim=True),

@@ -10,7 +10,7 @@ import normjit.torch
 import pytest
 import torch
 import torch.distributed.fsdp
-from graph_models import COLS, MODELS, Model, Rewritten, half_rotated, random_model
+from graph_models import COLS, MODELS, Model, Rewritten, half_rotated, random_heads, random_model
 from normjit.torch import graph, graph_calibration, graph_costs, graph_operator, graph_times
 from normjit.torch.graph_regions import Region
 from torch.distributed.tensor import DTensor
@@ -153,6 +153,24 @@ def test_random_models(seed):
     model, x = made(random_model(seed))
     got = results(torch.compile(model, backend=Rewritten(), fullgraph=True), model, x)
     assert_near(got, results(model, model, x), 1e-10)
+    assert not any("Error" in each["why"] for each in normjit.torch.graph_report())
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_permutations_and_rotations(seed, monkeypatch):
+    """Also where normjit's kernels are taken for some regions, and the others are restored."""
+    monkeypatch.setattr(graph_costs, "CLEARLY", 1e9)
+    monkeypatch.setattr(graph_costs.Machine, "normjit_seconds", lambda _, __, by: 1e30 * (len(by.spec) % 2))
+    torch.manual_seed(seed)
+    function, x, weight = random_heads(seed), torch.randn(2, 5, 3, COLS, dtype=torch.float64), torch.rand(COLS, dtype=torch.float64)
+    found = []
+    for call in (function, *(torch.compile(function, backend=Rewritten(take), dynamic=seed % 2 == 1) for take in ("all", "faster"))):
+        given = x.clone().requires_grad_(), weight.clone().requires_grad_()
+        results = call(*given)
+        sum((each * torch.linspace(-1, 1, each.numel(), dtype=x.dtype).view(each.shape)).sum() for each in results).backward()
+        found.append([*results, given[0].grad, torch.zeros(1) if given[1].grad is None else given[1].grad])
+    assert_near(found[1], found[0], 1e-9)
+    assert_near(found[2], found[0], 1e-9)
     assert not any("Error" in each["why"] for each in normjit.torch.graph_report())
 
 

@@ -23,7 +23,7 @@ class Orders:
         self.graph = graph
         self.moved: dict[Node, tuple[Node, list[int]]] = {}  # for each operation, what took its place, and its order
         self.operands: dict[tuple[Node, str], Node] = {}  # by the node from which they were made, and how
-        self.copies: dict[Node, Node] = {}  # those that are copies, and of which nodes
+        self.copies: dict[Node, bool] = {}  # those that are copies, and whether of what was repeated for it
         self.made: list[Node] = []
 
     def write(self) -> None:
@@ -46,10 +46,11 @@ class Orders:
 
     def restore(self) -> dict[Node, Node]:
         """Restores the operations that no region took. Returns for each of them what is in its place."""
-        for copy, node in self.copies.items():
+        for copy, is_spread in self.copies.items():
             for user in list(copy.users):
                 if user.target is not torch.ops.normjit.region.default:
-                    user.replace_input_with(copy, node)
+                    source: Any = copy.args[0]
+                    user.replace_input_with(copy, source.args[0] if is_spread else source)
         restored: dict[Node, Node] = {}
         by_place = {again: (node, dims) for node, (again, dims) in self.moved.items()}
         for again in [each for each in self.graph.nodes if each in by_place]:
@@ -170,8 +171,7 @@ class Orders:
                     known = [-1 if nodes.equal(size, tensor.shape[i]) else self._size(node, i, size)
                              for i, size in enumerate(sizes)]
                     spread = self._call(Aten.expand.default, (each, known), tensor.expand(sizes))
-                    self.operands[key] = self._copy(spread, sizes)
-                self.copies[self.operands[key]] = each
+                    self.operands[key] = self._copy(spread, sizes, is_spread=True)
             node.replace_input_with(each, self.operands[key])
 
     def _size(self, node: Node, dim: int, size: Any) -> Any:
@@ -185,11 +185,11 @@ class Orders:
         self.made.append(read)
         return read
 
-    def _copy(self, node: Node, sizes: list[Any]) -> Node:
+    def _copy(self, node: Node, sizes: list[Any], is_spread: bool = False) -> Node:
         tensor = value(node)
         assert tensor is not None
         copy = self._call(Aten.clone.default, (node,), tensor.new_empty(sizes), memory_format=torch.contiguous_format)
-        self.copies[copy] = node
+        self.copies[copy] = is_spread
         return copy
 
     def _permuted(self, node: Node, dims: list[int]) -> Node:
