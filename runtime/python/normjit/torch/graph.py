@@ -252,8 +252,8 @@ class _Rewriter:
         return max(plans, key=_Plan.gain)
 
     def _frames(self, source: torch.Tensor) -> list[Frame]:
-        """Returns the ways to divide a tensor into slices. Only what rotations read is the same for all slices of a
-        row."""
+        """Returns the ways to divide a tensor into slices. With rotations, slices may also be the last dimensions, such as
+        heads, which share the angles of their tokens."""
         frames = [Frame.of(source, split) for split in range(source.dim() - 1)]
         if self.has_rotations:
             frames += [Frame.of(source, split, rows_first=True) for split in range(1, source.dim() - 1)]
