@@ -24,10 +24,10 @@ Sum of_gate(const Term& x, Expr s, const Term& w) {
     return sum;
 }
 
-/// gelu_tanh(x) = x * sigmoid(v), v = x * (linear + cubic * x^2). Beyond `far` the sigmoid is exactly 0 or 1, so x * v'
+/// gelu_tanh(x) = x * sigmoid(v), v = x * (linear + cubic * x^2). Beyond `far` the sigmoid is constant, so x * v'
 /// may use an x that is clamped to `far`. Without the clamp v' would overflow, and 0 times infinity is NaN.
 Sum of_gelu_tanh(Expr x) {
-    constexpr double far = 22;
+    constexpr double far = ir::gelu_tanh_far;
     const Expr s = sigmoid(x * (x * x * ir::gelu_cubic + ir::gelu_linear));
     const Expr near = min(max(x, x.builder->constant(-far)), x.builder->constant(far));
     const Expr slope = near * near * (3 * ir::gelu_cubic) + ir::gelu_linear;

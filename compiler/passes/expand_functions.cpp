@@ -41,7 +41,6 @@ struct Numbers {
     double log1p_small;             ///< beyond it, 1 + a rounded is close enough to 1 + a
     double log1p_least;             ///< less than the smallest 1 + a that is not 0
     double gelu_most;               ///< gelu of anything less than -gelu_most is 0
-    double gelu_tanh_most;          ///< gelu_tanh of anything less than -gelu_tanh_most is 0
     double middle;                  ///< of the range of tail
     double tail_low;                ///< what rounding takes from the first coefficient of tail
     std::span<const double> exp;    ///< (exp(r) - 1 - r) / r^2 for |r| <= ln(2) / 2
@@ -104,7 +103,6 @@ constexpr Numbers numbers_f32 = {.log2_e = 1.4426950216293335,
                                  .log1p_small = 1 << 24,
                                  .log1p_least = 0x1p-30,
                                  .gelu_most = 14.42,
-                                 .gelu_tanh_most = 22,
                                  .middle = 2.5,
                                  .tail_low = 2.5269525139037796e-08,
                                  .exp = exp_f32,
@@ -126,7 +124,6 @@ constexpr Numbers numbers_f64 = {.log2_e = 1.4426950408889634,
                                  .log1p_small = 0x1p53,
                                  .log1p_least = 0x1p-60,
                                  .gelu_most = 38.6,
-                                 .gelu_tanh_most = 22,
                                  .middle = 4,
                                  .tail_low = -2.2175033409973907e-17,
                                  .exp = exp_f64,
@@ -271,7 +268,7 @@ class Expansion {
     /// numbers.
     E gelu_tanh(E a) {
         constexpr double few_digits = 1.595703125;  // of linear, so that subtracting a sum from it is exact
-        const double most = numbers_.gelu_tanh_most;
+        constexpr double most = ir::gelu_tanh_far;
         const E x = apply(Op::min, at_least(a, -most), number(most));
         const E square = x * x, cubic = number(ir::gelu_cubic);
         const E product = square * cubic, factor = product + few_digits;

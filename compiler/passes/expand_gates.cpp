@@ -15,7 +15,7 @@ using ir::ValueId;
 
 /// Below this, the sigmoid is 0 in the compute type, as it is for -infinity.
 double least_of(Op op, DType compute) {
-    if (op == Op::gelu_tanh) return -22;
+    if (op == Op::gelu_tanh) return -ir::gelu_tanh_far;
     return compute == DType::f64 ? -746 : -104;
 }
 

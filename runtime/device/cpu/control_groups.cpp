@@ -47,14 +47,17 @@ std::vector<std::string> folders_of(const ControlGroups& groups, std::string_vie
     return folders;
 }
 
+/// Returns the smaller of two limits, of which each may be missing.
+template <typename Number>
+std::optional<Number> smaller(std::optional<Number> a, std::optional<Number> b) {
+    return a && b ? std::min(a, b) : a ? a : b;
+}
+
 /// Returns the smallest of what `read` finds in the folders.
 template <typename Number, typename Read>
 std::optional<Number> smallest(const std::vector<std::string>& folders, Read read) {
     std::optional<Number> least;
-    for (const std::string& folder : folders) {
-        const std::optional<Number> found = read(folder);
-        if (found && (!least || *found < *least)) least = found;
-    }
+    for (const std::string& folder : folders) least = smaller<Number>(least, read(folder));
     return least;
 }
 
@@ -92,8 +95,7 @@ std::optional<int64_t> smallest_memory(const ControlGroups& groups, Read read) {
         return smallest<int64_t>(folders_of(groups, controller),
                                  [&](const std::string& folder) { return read(folder, files); });
     };
-    const auto newer = in("", files_of_version_2), older = in("memory", files_of_version_1);
-    return newer && older ? std::min(newer, older) : newer ? newer : older;
+    return smaller(in("", files_of_version_2), in("memory", files_of_version_1));
 }
 
 }  // namespace
@@ -106,7 +108,7 @@ std::optional<int> ControlGroups::cores() const {
         return cores_of_quota(first_line(folder + "/cpu.cfs_quota_us") + " " +
                               first_line(folder + "/cpu.cfs_period_us"));
     });
-    return newer && older ? std::min(newer, older) : newer ? newer : older;
+    return smaller(newer, older);
 }
 
 std::optional<int64_t> ControlGroups::memory() const { return smallest_memory(*this, limit_of); }

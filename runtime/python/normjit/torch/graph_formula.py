@@ -271,17 +271,13 @@ def _layout(region: Region, node: Node, inputs: list[Node]) -> str:
         raise Unsaid(node, "would not be contiguous")
     if axes == SUM:
         return f"c{tensor.dim() - 1}"
+    forms = {FULL: "m", ROW: "kr", nodes.PER_SLICE + SUM: "st"}[axes]
     for i, each in enumerate(inputs):
-        shape = value(each).shape  # type: ignore[union-attr]
         if region.inputs[each] != FULL:
             continue
-        slices, rows = region.frame.parts(shape)
-        ones = [1] * len(rows)
-        per_slice = (*ones, *slices, shape[-1]) if region.frame.rows_first else (*slices, *ones, shape[-1])
-        forms = {FULL: {"m": shape}, ROW: {"k": (*shape[:-1], 1), "r": shape[:-1]},
-                 nodes.PER_SLICE + SUM: {"s": (*slices, shape[-1]), "t": per_slice}}[axes]
-        for form, sizes in forms.items():
-            if nodes.same(sizes, tensor.shape):
+        shapes = graph_operator.output_shapes(value(each).shape, region.frame.code)  # type: ignore[union-attr]
+        for form in forms:
+            if nodes.same(shapes[form], tensor.shape):
                 return f"{'q' if axes == ROW and region.frame.rows_first else form}{i}"
     raise Unsaid(node, "no input has its shape")
 

@@ -76,13 +76,16 @@ def empty_outputs(spec: str, outputs: str, tensors: Sequence[torch.Tensor]) -> l
         if form == "c":
             made.append(tensors[0].new_empty((1,) * number + (_cols(spec),), dtype=dtype))
             continue
-        shape, split = tensors[number].shape, _split(outputs)
-        slices, rows = parts(shape, split)
-        ones = [1] * len(rows)
-        sizes: Any = {"m": shape, "k": (*shape[:-1], 1), "r": shape[:-1], "q": (*slices, *rows), "s": (*slices, shape[-1]),
-                      "t": (*ones, *slices, shape[-1]) if split < 0 else (*slices, *ones, shape[-1])}[form]
-        made.append(tensors[0].new_empty(sizes, dtype=dtype))
+        made.append(tensors[0].new_empty(output_shapes(tensors[number].shape, _split(outputs))[form], dtype=dtype))
     return made
+
+
+def output_shapes(shape: Sequence[Any], split: int) -> dict[str, tuple[Any, ...]]:
+    """Returns the shapes that the letters of empty_outputs() mean for an input of this shape."""
+    slices, rows = parts(shape, split)
+    ones = [1] * len(rows)
+    return {"m": (*shape,), "k": (*shape[:-1], 1), "r": (*shape[:-1],), "q": (*slices, *rows), "s": (*slices, shape[-1]),
+            "t": (*ones, *slices, shape[-1]) if split < 0 else (*slices, *ones, shape[-1])}
 
 
 def parts(dims: Sequence[Any], split: int) -> tuple[Sequence[Any], Sequence[Any]]:
