@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models for torch_graph_test.py, some of them random, and a backend that runs their rewritten graphs without a
-compiler."""
+"""Models for the tests of graphs, some of them random, a backend that runs their rewritten graphs without a compiler,
+and what the tests share."""
+import contextlib
 import math
 import random
 
+import pytest
 import torch
 from functorch.compile import make_boxed_func, min_cut_rematerialization_partition
-from normjit.torch import GraphPass
+from normjit.torch import GraphPass, graph, graph_operator
 from torch._dynamo.backends.common import aot_autograd
 from torch._inductor.decomposition import select_decomp_table
 from torch.nn import functional
@@ -180,3 +182,32 @@ def random_model(seed):
         return full[-1] + full[-2] * rows[-1]
 
     return function
+
+
+@pytest.fixture(autouse=True)
+def alone():
+    torch._dynamo.reset()
+    graph._reported.clear()
+    graph_operator.calls.clear()
+
+
+def made(function, dtype=torch.float64, shape=(3, 5, COLS)):
+    torch.manual_seed(0)
+    return Model(function).to(dtype), torch.randn(shape, dtype=torch.float64).to(dtype)
+
+
+def results(function, model, x, context=contextlib.nullcontext):
+    """Returns y, and the gradients of x and the parameters."""
+    model.zero_grad()
+    x = x.clone().requires_grad_()
+    with context():
+        y = function(x)
+    wide = torch.promote_types(y.dtype, torch.float32)
+    (y.to(wide) * torch.linspace(-1, 1, y.numel(), dtype=wide).view(y.shape)).sum().backward()
+    return y.detach(), x.grad, *(torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in model.parameters())
+
+
+def assert_near(got, wanted, bound):
+    for one, other in zip(got, wanted):
+        assert one.shape == other.shape and one.dtype == other.dtype
+        assert float((one.double() - other.double()).norm()) <= bound * (float(other.double().norm()) + 1e-6)
