@@ -15,6 +15,7 @@ import contextlib
 import copy
 import datetime
 import importlib.util
+import inspect
 import json
 import os
 import random
@@ -164,11 +165,25 @@ def synchronize(device):
         torch.cuda.synchronize()
 
 
-def right_gradients(model, arguments):
+@contextlib.contextmanager
+def without_linear_attention_kernels():
+    """Lets transformers compute linear attention with its own PyTorch code: flash-linear-attention takes no f64."""
+    from transformers.models.qwen3_next import modeling_qwen3_next as place
+
+    kernel = place.torch_chunk_gated_delta_rule
+    place.torch_chunk_gated_delta_rule = inspect.unwrap(kernel)
+    try:
+        yield
+    finally:
+        place.torch_chunk_gated_delta_rule = kernel
+
+
+def right_gradients(kind, model, arguments):
     """Returns the loss and gradients in double precision."""
     exact = copy.deepcopy(model).double()
     wide = {key: each.double() if torch.is_tensor(each) and each.is_floating_point() else each for key, each in arguments.items()}
-    loss = loss_of(exact(**wide))
+    with without_linear_attention_kernels() if kind == "qwen3_next" else contextlib.nullcontext():
+        loss = loss_of(exact(**wide))
     loss.backward()
     return float(loss.detach()), [p.grad for p in exact.parameters()]
 
@@ -205,7 +220,7 @@ def measure(kind, options):
     model.to(options.device, dtype)
     arguments = {key: each.to(options.device, dtype if torch.is_tensor(each) and each.is_floating_point() else None)
                  if torch.is_tensor(each) else each for key, each in make_arguments(options.batch, options.tokens).items()}
-    loss, right = right_gradients(model, arguments)
+    loss, right = right_gradients(kind, model, arguments)
     fresh = lambda: copy.deepcopy(model)  # noqa: E731
     running = [Contender("eager torch", fresh(), options), Contender("eager normjit", fresh(), options, normjits=True),
                Contender("eager normjit, forward", fresh(), options, normjits=True, forward=True)]
