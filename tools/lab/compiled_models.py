@@ -79,6 +79,14 @@ class Diffusion(nn.Module):
         return x.square().mean()
 
 
+def keep_linear_attention_out_of_graphs():
+    """Makes Qwen3-Next's linear attention transformers' own PyTorch code, which torch.compile leaves as it is, as it
+    leaves the kernels of flash-linear-attention, which take no f64 and which some releases of Triton miscompile."""
+    from transformers.models.qwen3_next import modeling_qwen3_next as place
+
+    place.torch_chunk_gated_delta_rule = torch.compiler.disable(inspect.unwrap(place.torch_chunk_gated_delta_rule))
+
+
 def make(kind, small):
     """Returns a model in f32, and a function from (batch, tokens) to the arguments of a step, whose result has the
     loss."""
@@ -89,6 +97,8 @@ def make(kind, small):
                                              "condition": torch.randn(batch, model.width)}
     import transformers
 
+    if kind == "qwen3_next":
+        keep_linear_attention_out_of_graphs()
     name, sizes = CONFIGS[kind]
     sizes = {**USUAL, **sizes}
     if small:
@@ -114,11 +124,15 @@ def with_ligers_norms(model):
 
     for module in list(model.modules()):
         for name, norm in list(module.named_children()):
-            is_rms, weight = type(norm).__name__.endswith("RMSNorm"), getattr(norm, "weight", None)
-            if weight is None or not (is_rms or isinstance(norm, nn.LayerNorm)):
+            kind, weight = type(norm).__name__, getattr(norm, "weight", None)
+            if weight is None or not (kind.endswith("RMSNorm") or isinstance(norm, nn.LayerNorm)):
                 continue
-            eps = norm.variance_epsilon if is_rms else norm.eps
-            new = (LigerRMSNorm if is_rms else LigerLayerNorm)(weight.numel(), eps=eps)
+            if kind == "Qwen3NextRMSNorm":  # multiplies by 1 + weight, in f32
+                new = LigerRMSNorm(weight.numel(), eps=norm.eps, offset=1.0, casting_mode="gemma")
+            elif kind.endswith("RMSNorm"):
+                new = LigerRMSNorm(weight.numel(), eps=norm.variance_epsilon)
+            else:
+                new = LigerLayerNorm(weight.numel(), eps=norm.eps)
             new.to(weight.device, weight.dtype).load_state_dict(norm.state_dict())
             setattr(module, name, new)
     return model
@@ -165,25 +179,11 @@ def synchronize(device):
         torch.cuda.synchronize()
 
 
-@contextlib.contextmanager
-def without_linear_attention_kernels():
-    """Lets transformers compute linear attention with its own PyTorch code: flash-linear-attention takes no f64."""
-    from transformers.models.qwen3_next import modeling_qwen3_next as place
-
-    kernel = place.torch_chunk_gated_delta_rule
-    place.torch_chunk_gated_delta_rule = inspect.unwrap(kernel)
-    try:
-        yield
-    finally:
-        place.torch_chunk_gated_delta_rule = kernel
-
-
-def right_gradients(kind, model, arguments):
+def right_gradients(model, arguments):
     """Returns the loss and gradients in double precision."""
     exact = copy.deepcopy(model).double()
     wide = {key: each.double() if torch.is_tensor(each) and each.is_floating_point() else each for key, each in arguments.items()}
-    with without_linear_attention_kernels() if kind == "qwen3_next" else contextlib.nullcontext():
-        loss = loss_of(exact(**wide))
+    loss = loss_of(exact(**wide))
     loss.backward()
     return float(loss.detach()), [p.grad for p in exact.parameters()]
 
@@ -220,7 +220,7 @@ def measure(kind, options):
     model.to(options.device, dtype)
     arguments = {key: each.to(options.device, dtype if torch.is_tensor(each) and each.is_floating_point() else None)
                  if torch.is_tensor(each) else each for key, each in make_arguments(options.batch, options.tokens).items()}
-    loss, right = right_gradients(kind, model, arguments)
+    loss, right = right_gradients(model, arguments)
     fresh = lambda: copy.deepcopy(model)  # noqa: E731
     running = [Contender("eager torch", fresh(), options), Contender("eager normjit", fresh(), options, normjits=True),
                Contender("eager normjit, forward", fresh(), options, normjits=True, forward=True)]

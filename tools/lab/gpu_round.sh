@@ -82,9 +82,6 @@ stress() {
 
 # Lists one launch of every kind of kernel, checked against the reference: spec | rows | changes to the heuristic's
 # schedule. With slices, rows are written SLICESxROWS. A file of templates/norms stands for its formula.
-# 70001: synccheck 2025.3 ends with "illegal address" when 8 clusters of 16 blocks are resident at once, even for a kernel
-# that only waits for its cluster. With 6 stages only 7 fit, and 25003 has 7 groups; memcheck and plain runs find
-# nothing.
 sanitizer_cases() {
   cat <<'CASES'
 layernorm cols=256 x=bf16 gamma=f32 | 301 |
@@ -94,7 +91,7 @@ layernorm cols=1024 x=bf16 | 200 |
 layernorm cols=4097 x=bf16 | 165 |
 rmsnorm cols=1003 x=f16 stats=recompute | 600 |
 layernorm cols=101 x=f32 | 5000 |
-layernorm cols=70001 x=bf16 | 30 | pipeline_depth=6 row_groups=8
+layernorm cols=70001 x=bf16 | 30 | pipeline_depth=6
 rmsnorm cols=40001 x=bf16 | 70 |
 layernorm cols=33000 x=bf16 | 70 |
 rmsnorm cols=4096 x=bf16 | 300 |
@@ -206,6 +203,17 @@ rows_without_refill() { # schedule rows
   if [ "$staging" = bulk ] && [ "$cluster" -gt 1 ] && [ "$2" -gt "$most" ]; then echo "$most"; else echo "$2"; fi
 }
 
+# Prints the schedule with at most 7 clusters where 8 clusters of 16 blocks could be resident at once. Otherwise synccheck
+# 2025.3 ends with "illegal address", even for a kernel that only waits for its cluster; the other tools find nothing.
+few_large_clusters() { # schedule
+  if [[ $1 =~ row_groups=([0-9]+) ]] && [ "${BASH_REMATCH[1]}" -gt 7 ] &&
+    [[ $1 =~ cluster=16\ blocks_per_sm=([0-9]+) ]] && [ "${BASH_REMATCH[1]}" -gt 1 ]; then
+    sed "s/\brow_groups=[0-9]*/row_groups=7/" <<<"$1"
+  else
+    echo "$1"
+  fi
+}
+
 # Prints the line that replays a case on the target; see tests/property/case.h.
 case_line() { # target spec rows changes
   local target=$1 info spec schedule change words=("$2") slices=1 rows=$3
@@ -215,6 +223,7 @@ case_line() { # target spec rows changes
   spec=$(sed -n 's/^spec *//p' <<<"$info")
   schedule=$(sed -n 's/^schedule *//p' <<<"$info")
   for change in $4; do schedule=$(sed "s/\\b${change%%=*}=[^ ]*/$change/" <<<"$schedule"); done
+  schedule=$(few_large_clusters "$schedule")
   if [ "$slices" = 1 ]; then rows=$(rows_without_refill "$schedule" "$rows"); fi
   echo "$spec | $schedule | $target | case rows=$rows slices=$slices data=1 layout=0 threads=1"
 }
