@@ -46,12 +46,7 @@ def region(spec: str, outputs: str, tensors: Sequence[torch.Tensor]) -> list[tor
     spec     the text of a spec with a formula; its inputs are `tensors`, in this order
     outputs the layout and type of each output, in the formula's order; see empty_outputs()"""
     calls[spec] = calls.get(spec, 0) + 1
-    made = empty_outputs(spec, outputs, tensors)
-    plan = _plan(spec, str(tensors[0].device))
-    if not plan.launch([*tensors, *made], _split(outputs)):
-        for each in made:  # if there are no rows, only sums over rows have elements
-            each.zero_()
-    return made
+    return _plan(spec, tensors[0].device).launch(outputs, tensors)
 
 
 @contextlib.contextmanager
@@ -116,8 +111,8 @@ def _cols(spec: str) -> int:
 class _Plan:
     """The kernels of a spec, and where their tensors go."""
 
-    def __init__(self, spec: str, device: str) -> None:
-        self.spec, self.device, self.cols = _library.parse_spec(spec), torch.device(device), _cols(spec)
+    def __init__(self, spec: str, device: torch.device) -> None:
+        self.text, self.spec, self.device, self.cols = spec, _library.parse_spec(spec), device, _cols(spec)
         self.matrix = "S,M,N" if "[S" in spec else "M,N"
         self.operands: list[tuple[int, str]] = []
         self.calls: dict[Any, _Call] = {}
@@ -130,25 +125,31 @@ class _Plan:
         stream = torch.cuda.current_stream(self.device).cuda_stream if self.device.type == "cuda" else None
         return _library.Kernel(_library.engine(str(self.device)), self.spec, stream, rows, slices)
 
-    def launch(self, tensors: Sequence[torch.Tensor], split: int) -> bool:
-        """Launches the kernel; returns False if there are no rows."""
-        key = tuple([(each.shape, each.stride()) for each in tensors])
-        call = self.calls.get(key)
-        if call is None:
-            call = self._call(tensors, split)
-            if len(self.calls) == MOST_CALLS:
-                self.calls.clear()
-            if call.kernel is None or not call.kernel.stands_in:
-                self.calls[key] = call
+    def launch(self, outputs: str, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Makes the outputs, and launches the kernel if there are rows."""
+        first = tensors[0]
+        key = outputs, *[(each.shape, each.stride()) for each in tensors]
+        call = self.calls.get(key) or self._remember(key, outputs, tensors)
+        made = [first.new_empty(shape, dtype=dtype) for shape, dtype in call.outputs]
         if call.kernel is None:
-            return False
-        if call.copied:
-            tensors = [each.contiguous() if i in call.copied else each for i, each in enumerate(tensors)]
-        numbered = zip((number for number, _ in self.operands), tensors)
-        arrays.launch_again(call.kernel, call.arguments, numbered, call.workspace, tensors[0], _operand.stream_of(tensors[0]))
-        return True
+            return [each.zero_() for each in made]  # only sums over rows have elements
+        used = [*tensors, *made]
+        for i in call.copied:
+            used[i] = used[i].contiguous()
+        numbered = zip((number for number, _ in self.operands), used)
+        arrays.launch_again(call.kernel, call.arguments, numbered, call.workspace, first, _operand.stream_of(first))
+        return made
 
-    def _call(self, tensors: Sequence[torch.Tensor], split: int) -> _Call:
+    def _remember(self, key: Any, outputs: str, tensors: Sequence[torch.Tensor]) -> _Call:
+        made = empty_outputs(self.text, outputs, tensors)
+        call = self._call([*tensors, *made], _split(outputs), [(each.shape, each.dtype) for each in made])
+        if len(self.calls) == MOST_CALLS:
+            self.calls.clear()
+        if call.kernel is None or not call.kernel.stands_in:
+            self.calls[key] = call
+        return call
+
+    def _call(self, tensors: Sequence[torch.Tensor], split: int, outputs: list[tuple[torch.Size, torch.dtype]]) -> _Call:
         """Returns the part of a call that is the same for all tensors with these shapes and strides."""
         arguments, copied = _library.Arguments(), []
         for i, ((number, axes), tensor) in enumerate(zip(self.operands, tensors)):
@@ -169,19 +170,21 @@ class _Plan:
                 slices, rows = parts(tensor.shape, first)
                 arguments.slices, arguments.rows = math.prod(slices), math.prod(rows)
         if arguments.rows == 0 or (split and arguments.slices == 0):
-            return _Call(None, b"", (), 0)
+            return _Call(None, b"", (), 0, outputs)
         kernel = self.kernel_for(arguments.rows, arguments.slices)
-        return _Call(kernel, bytes(arguments), tuple(copied), kernel.workspace(arguments.rows, arguments.slices))
+        return _Call(kernel, bytes(arguments), tuple(copied), kernel.workspace(arguments.rows, arguments.slices),
+                     outputs)
 
 
 class _Call(NamedTuple):
     """The kernel of a launch (None if there are no rows), its arguments without the addresses, the numbers of the
-    tensors that must be copied, and the size of the workspace."""
+    tensors that must be copied, the size of the workspace, and the shapes and types of the outputs."""
 
     kernel: _library.Kernel | None
     arguments: bytes
     copied: tuple[int, ...]
     workspace: int
+    outputs: list[tuple[torch.Size, torch.dtype]]
 
 
 def _strides(tensor: torch.Tensor, axes: str, split: int) -> tuple[int, int] | None:
@@ -202,14 +205,14 @@ def _strides(tensor: torch.Tensor, axes: str, split: int) -> tuple[int, int] | N
 
 
 @functools.lru_cache(maxsize=512)
-def _plan(spec: str, device: str) -> _Plan:
+def _plan(spec: str, device: torch.device) -> _Plan:
     return _Plan(spec, device)
 
 
 def make(spec: str, device: torch.device, rows: int, slices: int) -> None:
     """Makes the kernel of a spec now, for about this many rows and slices; 0 means that the number is unknown. Raises
     normjit.Error if normjit cannot serve the spec."""
-    _plan(spec, str(device)).kernel_for(rows, slices)
+    _plan(spec, device).kernel_for(rows, slices)
 
 
 def collapsed(sizes: Sequence[int], strides: Sequence[int], cols: int,
