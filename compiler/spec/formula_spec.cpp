@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads the text of a spec with a formula: the formula, or the name of one in the library, then keys.
 #include "ir/groups.h"
-#include "spec/fields.h"
-#include "spec/formula.h"
 #include "spec/formula_defaults.h"
-#include "spec/formula_source.h"
+#include "spec/formula_draft.h"
 #include "spec/rules.h"
 #include "support/default_settings.h"
 #include "support/try.h"
@@ -12,7 +10,6 @@
 #include <algorithm>
 #include <cfloat>
 #include <cmath>
-#include <set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -22,28 +19,28 @@ namespace normjit {
 namespace {
 
 /// Makes a spec from one text.
-class FormulaReader {
+class FormulaReader : private FormulaDraft {
   public:
-    FormulaReader(const FormulaSource& source, const text::Fields& fields) : source_(source), fields_(fields) {}
+    FormulaReader(const FormulaSource& source, const text::Fields& fields) : FormulaDraft{source, fields, {}, {}, {}} {}
 
     Expected<Spec> read() {
         NORMJIT_RETURN_IF_ERROR(read_given());
-        formula_.pass = spec_.pass;
-        NORMJIT_RETURN_IF_ERROR(spec_.pass == Pass::forward ? read_forward() : read_backward());
+        formula.pass = spec.pass;
+        NORMJIT_RETURN_IF_ERROR(spec.pass == Pass::forward ? read_forward() : read_backward());
         if (wanted_.empty()) return invalid_argument("spec: out: no output is requested; name one or more");
         NORMJIT_RETURN_IF_ERROR(read_accumulate());
         NORMJIT_RETURN_IF_ERROR(refuse_strangers());
         NORMJIT_RETURN_IF_ERROR(drop_unread());
-        if (!source_.is_in_library) formula_.text = source_.as_written;
-        spec_.formula = std::make_shared<const Formula>(formula_);
-        NORMJIT_RETURN_IF_ERROR(check_formula_spec(spec_));
-        return std::move(spec_);
+        if (!source.is_in_library) formula.text = source.as_written;
+        spec.formula = std::make_shared<const Formula>(formula);
+        NORMJIT_RETURN_IF_ERROR(check_formula_spec(spec));
+        return std::move(spec);
     }
 
     /// Returns which kind of gradient an input has. Ignores `out`.
     Expected<GradientKind> gradient_kind(std::string_view input) {
         NORMJIT_RETURN_IF_ERROR(read_given());
-        if (spec_.pass != Pass::backward) return fields_.error("pass", "only a backward pass has gradients");
+        if (spec.pass != Pass::backward) return fields.error("pass", "only a backward pass has gradients");
         NORMJIT_TRY(const Needed needed, read_above());
         const auto value = needed.pass.values.find(input);
         if (value == needed.pass.values.end() || needed.pass.function[value->second].op != ir::Op::input)
@@ -54,28 +51,26 @@ class FormulaReader {
                 fmt::format("spec: formula: {} is the same for all slices; it has no gradient", input));
         if (!needed.by_outputs[value->second]) return GradientKind::absent;
         use_formula();
-        NORMJIT_TRY(const auto zero, inputs_without_gradient(spec_));
+        NORMJIT_TRY(const auto zero, inputs_without_gradient(spec));
         return zero.contains(input) ? GradientKind::zero : GradientKind::derived;
     }
 
   private:
-    using SignatureTensor = ir::Signature::Tensor;
-
     Status read_numbers() {
-        for (const std::string& name : source_.signature.numbers) {
+        for (const std::string& name : source.signature.numbers) {
             const auto usual = usual_number(name);
-            if (!fields_.find(name) && has_no_runs(name)) continue;
-            if (!fields_.find(name) && !usual) {
+            if (!fields.find(name) && has_no_runs(name)) continue;
+            if (!fields.find(name) && !usual) {
                 // The word may be a misspelt value, so the message says why it is taken for a number.
                 return invalid_argument(fmt::format(
                     "spec: {} is missing: the formula has no tensor and no value of this name, so it is a number: {}=1",
                     name, name));
             }
             double value = usual.value_or(0);
-            NORMJIT_RETURN_IF_ERROR(fields_.read(name, value));
+            NORMJIT_RETURN_IF_ERROR(fields.read(name, value));
             if (!std::isfinite(value) || std::fabs(value) > FLT_MAX)
-                return fields_.error(name, "must be finite, within the range of f32");
-            formula_.numbers.push_back({name, value});
+                return fields.error(name, "must be finite, within the range of f32");
+            formula.numbers.push_back({name, value});
         }
         return {};
     }
@@ -83,121 +78,53 @@ class FormulaReader {
     /// True if the number is the run length of missing inputs only. If the formula also uses it elsewhere, its parser
     /// refuses.
     bool has_no_runs(std::string_view number) const {
-        const auto& all = source_.signature.tensors;
+        const auto& all = source.signature.tensors;
         const auto is_of_none = [&](const auto& tensor) { return tensor.run != number || is_missing(tensor); };
         return std::ranges::count(all, number, &SignatureTensor::run) > 0 && std::ranges::all_of(all, is_of_none);
     }
 
-    bool is_missing(const SignatureTensor& input) const {
-        return !input.is_output && input.is_optional && fields_.find(input.name).value_or(left_out) == left_out;
-    }
-
     /// Reads the keys that both passes have and the inputs.
     Status read_given() {
-        formula_.source = source_.as_written;
-        formula_.name = source_.signature.name;
-        formula_.text = source_.text;
-        NORMJIT_RETURN_IF_ERROR(fields_.read("pass", spec_.pass, all_passes));
-        NORMJIT_RETURN_IF_ERROR(fields_.read("invariant", spec_.invariant));
-        NORMJIT_RETURN_IF_ERROR(read_sizes(fields_, spec_));
+        formula.source = source.as_written;
+        formula.name = source.signature.name;
+        formula.text = source.text;
+        NORMJIT_RETURN_IF_ERROR(fields.read("pass", spec.pass, all_passes));
+        NORMJIT_RETURN_IF_ERROR(fields.read("invariant", spec.invariant));
+        NORMJIT_RETURN_IF_ERROR(read_sizes(fields, spec));
         NORMJIT_RETURN_IF_ERROR(read_numbers());
         return read_inputs();
     }
 
-    Status read_type(std::string_view name, std::optional<DType>& type) const {
-        if (fields_.find(name) == left_out)
-            return fields_.error(name, "only an input that the formula marks with ? may be missing");
-        return normjit::read_type(fields_, name, all_dtypes, {}, type);
-    }
-
-    /// With one slice, a tensor [S,N] is the same as one that all slices share.
-    Expected<Tensor> add(std::string_view name, Axes axes, bool is_output, DType usual) {
-        if (axes.is_columns() && !spec_.has_slices()) axes.slice = false;
-        ir::Operands taken;
-        bool is_taken = spec_.pass == Pass::backward && is_output && is_output_of_layer(name);
-        for (const Tensor tensor : all_tensors) {
-            if (formula_.tensors[tensor]) taken[tensor] = ir::Operand();
-            is_taken |= formula_.tensors[tensor] && formula_.tensors[tensor]->name == name;
-        }
-        if (is_taken) return invalid_argument(fmt::format("spec: formula: two tensors would have the name '{}'", name));
-        const auto number = ir::free_number(taken, name);
-        if (!number)
-            return invalid_argument(fmt::format(
-                "spec: formula: '{}' is one more than the {} tensors that a kernel may have", name, tensor_count));
-        std::optional<DType> type = usual;
-        NORMJIT_RETURN_IF_ERROR(read_type(name, type));
-        formula_.tensors[*number] = {std::string(name), axes, is_output, false, *type};
-        return *number;
-    }
-
-    /// Returns a tensor's axes, including the length of its runs of columns.
-    Expected<Axes> axes_of(const SignatureTensor& tensor) const {
-        Axes axes = tensor.axes;
-        if (tensor.run.empty()) return axes;
-        const auto number = std::ranges::find(formula_.numbers, tensor.run, &Formula::Number::name);
-        const double run = number == formula_.numbers.end() ? *text::parse_double(tensor.run) : number->value;
-        const bool fits = run >= 1 && run <= static_cast<double>(spec_.cols) && run == std::floor(run);
-        axes.run = fits ? static_cast<int64_t>(run) : 0;
-        if (fits && spec_.cols % axes.run == 0) return axes;
-        return invalid_argument(
-            fmt::format("spec: formula: {}: a run of {} columns: must be a whole number that divides cols={}",
-                        tensor.name, run, spec_.cols));
-    }
-
-    DType usual_type(const Axes& axes) const { return normjit::usual_type(axes, first_.value_or(DType::f32)); }
-
     Status read_inputs() {
-        const auto& tensors = source_.signature.tensors;
+        const auto& tensors = source.signature.tensors;
         const auto first = std::ranges::find_if(tensors, [&](const SignatureTensor& tensor) {
             return !tensor.is_output && !is_missing(tensor) && !tensor.axes.is_scalar();
         });
         if (first == tensors.end()) return invalid_argument("spec: formula: it has no input [M,N], [M] or [N]");
-        first_ = DType::f32;  // known before scalars are read, whose usual type depends on it
-        NORMJIT_RETURN_IF_ERROR(read_type(first->name, first_));
+        first_type = DType::f32;  // known before scalars are read, whose usual type depends on it
+        NORMJIT_RETURN_IF_ERROR(read_type(first->name, first_type));
         for (const SignatureTensor& tensor : tensors) {
             if (tensor.is_output || is_missing(tensor)) continue;
             NORMJIT_TRY(const Axes axes, axes_of(tensor));
             NORMJIT_TRY(const Tensor number, add(tensor.name, axes, false, usual_type(tensor.axes)));
-            formula_.tensors[number]->is_optional = tensor.is_optional;
-            if (&tensor == &*first) formula_.first = number;
+            formula.tensors[number]->is_optional = tensor.is_optional;
+            if (&tensor == &*first) formula.first = number;
         }
         return Status();
     }
 
-    Status refuse(std::string_view key, std::string_view word, std::span<const std::string_view> allowed) const {
-        const auto is_its = [&](const auto& input) { return is_missing(input) && word == gradient_name(input.name); };
-        const auto its = std::ranges::find_if(source_.signature.tensors, is_its);
-        if (its == source_.signature.tensors.end()) return fields_.not_one_of(key, word, allowed);
-        return fields_.error(key, fmt::format("{0} needs {1}: add {1}=f32", word, its->name));
-    }
-
-    /// Returns the names that out=, save= or accumulate= lists; nothing if the key is missing.
-    Expected<std::optional<std::set<std::string>>> names(std::string_view key, const std::set<std::string>& allowed) {
-        const auto given = fields_.find(key);
-        if (!given) return std::optional<std::set<std::string>>();
-        std::set<std::string> found;
-        const std::vector<std::string_view> words(allowed.begin(), allowed.end());
-        if (given != left_out || allowed.contains(std::string(left_out))) {
-            for (const std::string_view word : text::split(*given, ',')) {
-                if (!allowed.contains(std::string(word))) return refuse(key, word, words);
-                if (!found.emplace(word).second) return fields_.error(key, fmt::format("{} comes twice", word));
-            }
-        }
-        return std::optional(std::move(found));
-    }
-
     Status read_forward() {
-        if (fields_.find("save").value_or(left_out) != left_out) return fields_.error("save", "needs pass=backward");
+        if (fields.find("save").value_or(left_out) != left_out) return fields.error("save", "needs pass=backward");
         std::set<std::string> allowed, usual;
-        for (const SignatureTensor& tensor : source_.signature.tensors) {
+        for (const SignatureTensor& tensor : source.signature.tensors) {
             if (!tensor.is_output) continue;
             allowed.insert(tensor.name);
             if (!tensor.is_optional) usual.insert(tensor.name);
         }
         NORMJIT_TRY(const auto given, names("out", allowed));
-        formula_.usual_outputs = {usual.begin(), usual.end()};
+        formula.usual_outputs = {usual.begin(), usual.end()};
         wanted_ = given.value_or(usual);
-        for (const SignatureTensor& tensor : source_.signature.tensors) {
+        for (const SignatureTensor& tensor : source.signature.tensors) {
             if (!tensor.is_output || !wanted_.contains(tensor.name)) continue;
             NORMJIT_TRY(const Axes axes, axes_of(tensor));
             NORMJIT_RETURN_IF_ERROR(add(tensor.name, axes, true, usual_type(axes)).status());
@@ -214,10 +141,10 @@ class FormulaReader {
     /// Declares the gradients of outputs and the saved values.
     Expected<Needed> read_above() {
         use_formula();
-        NORMJIT_TRY(ForwardPass pass, forward_pass(spec_));
+        NORMJIT_TRY(ForwardPass pass, forward_pass(spec));
         ir::PerValue<bool> needed(pass.function.values.size());
-        for (const SignatureTensor& tensor : source_.signature.tensors) {
-            if (!tensor.is_output || (tensor.is_optional && !fields_.find(gradient_name(tensor.name)))) continue;
+        for (const SignatureTensor& tensor : source.signature.tensors) {
+            if (!tensor.is_output || (tensor.is_optional && !fields.find(gradient_name(tensor.name)))) continue;
             if (!tensor.run.empty())
                 return invalid_argument(
                     fmt::format("spec: formula: {}: an output [M,N/{}] has no gradient; only "
@@ -225,7 +152,7 @@ class FormulaReader {
                                 tensor.name, tensor.run));
             NORMJIT_TRY(const Tensor gradient,
                         add(gradient_name(tensor.name), tensor.axes, false, usual_type(tensor.axes)));
-            formula_.tensors[gradient]->is_optional = tensor.is_optional;
+            formula.tensors[gradient]->is_optional = tensor.is_optional;
             needed[pass.values.find(tensor.name)->second] = true;
         }
         NORMJIT_RETURN_IF_ERROR(read_saved(pass));
@@ -246,41 +173,22 @@ class FormulaReader {
         }
         NORMJIT_TRY(const auto given, names("out", allowed));
         use_formula();
-        NORMJIT_TRY(const auto zero, inputs_without_gradient(spec_));
+        NORMJIT_TRY(const auto zero, inputs_without_gradient(spec));
         for (const std::string& input : zero) usual.erase(gradient_name(input));
         if (!given && usual.empty())
             return invalid_argument(
                 "spec: out: is missing: the gradients of matrices and columns, its default, are all 0");
-        formula_.usual_outputs = {usual.begin(), usual.end()};
+        formula.usual_outputs = {usual.begin(), usual.end()};
         wanted_ = given.value_or(usual);
-        const auto inputs = formula_.tensors;
+        const auto inputs = formula.tensors;
         for (const Tensor tensor : all_tensors) {
             const auto& input = inputs[tensor];
             if (!input || !wanted_.contains(gradient_name(input->name))) continue;
             // The gradient of a scalar is a run of all columns, [N/N]: a sum over the rows and the columns.
-            const Axes axes = input->axes.is_scalar() ? Axes{.column = true, .run = spec_.cols} : input->axes;
+            const Axes axes = input->axes.is_scalar() ? Axes{.column = true, .run = spec.cols} : input->axes;
             NORMJIT_RETURN_IF_ERROR(add(gradient_name(input->name), axes, true, computed_type(input->dtype)).status());
         }
         return {};
-    }
-
-    bool is_output_of_layer(std::string_view name) const {
-        return std::ranges::any_of(source_.signature.tensors, [&](const SignatureTensor& tensor) {
-            return tensor.is_output && tensor.name == name;
-        });
-    }
-
-    /// True for an input that the formula declares as a scalar.
-    bool is_scalar(std::string_view input) const {
-        const auto& all = source_.signature.tensors;
-        const auto found = std::ranges::find(all, input, &SignatureTensor::name);
-        return found != all.end() && found->axes.is_scalar();
-    }
-
-    /// True for an [M,N] tensor that all slices share. Its gradient would be a sum over the slices.
-    bool is_shared_by_slices(Tensor tensor) const {
-        const Axes& axes = formula_.tensors[tensor]->axes;
-        return axes.row && !axes.slice;
     }
 
     Status read_saved(const ForwardPass& pass) {
@@ -290,21 +198,21 @@ class FormulaReader {
             const bool is_input = its.op == ir::Op::input && its.name == name;  // an input itself, not a copy of one
             if (!is_input && its.op != ir::Op::constant) allowed.insert(name);
         }
-        for (const SignatureTensor& tensor : source_.signature.tensors) {
+        for (const SignatureTensor& tensor : source.signature.tensors) {
             if (tensor.is_output && tensor.axes.is_rows()) usual.insert(tensor.name);
         }
         NORMJIT_TRY(const auto given, names("save", allowed));
-        formula_.usual_saved = {usual.begin(), usual.end()};
-        const bool has_slices = std::ranges::any_of(source_.signature.tensors, [](const SignatureTensor& tensor) {
+        formula.usual_saved = {usual.begin(), usual.end()};
+        const bool has_slices = std::ranges::any_of(source.signature.tensors, [](const SignatureTensor& tensor) {
             return tensor.axes.row && tensor.axes.slice;
         });
         for (const std::string& name : given.value_or(usual)) {
             const ir::Shape shape = pass.function[pass.values.find(name)->second].shape;
             const bool has_rows = ir::join(shape, ir::Shape::rows) == shape;
             const Axes axes{has_rows && has_slices, has_rows, ir::has_columns(shape)};
-            if (!has_rows) return fields_.error("save", fmt::format("{} has no rows; it is computed again", name));
+            if (!has_rows) return fields.error("save", fmt::format("{} has no rows; it is computed again", name));
             NORMJIT_RETURN_IF_ERROR(add(name, axes, false, usual_type(axes)).status());
-            formula_.saved.push_back(name);
+            formula.saved.push_back(name);
         }
         return {};
     }
@@ -313,66 +221,52 @@ class FormulaReader {
         use_formula();
         std::set<std::string> allowed;
         for (const Tensor tensor : all_tensors) {
-            if (!spec_.writes(tensor)) continue;
-            const Axes& axes = spec_.tensors[tensor]->axes;
-            if (axes.is_columns() && !axes.has_runs()) allowed.emplace(spec_.name(tensor));
+            if (!spec.writes(tensor)) continue;
+            const Axes& axes = spec.tensors[tensor]->axes;
+            if (axes.is_columns() && !axes.has_runs()) allowed.emplace(spec.name(tensor));
         }
-        if (allowed.empty() && fields_.find("accumulate").value_or(left_out) != left_out)
-            return fields_.error("accumulate", "only outputs [N], sums over the rows, can be added to; there are none");
+        if (allowed.empty() && fields.find("accumulate").value_or(left_out) != left_out)
+            return fields.error("accumulate", "only outputs [N], sums over the rows, can be added to; there are none");
         NORMJIT_TRY(const auto given, names("accumulate", allowed));
         for (const std::string& name : given.value_or(std::set<std::string>()))
-            spec_.tensors[*spec_.find(name)]->accumulate = true;
+            spec.tensors[*spec.find(name)]->accumulate = true;
         return {};
-    }
-
-    /// Gives the spec the formula as read so far, with all tensors.
-    void use_formula() {
-        spec_.formula = std::make_shared<const Formula>(formula_);
-        for (const Tensor tensor : all_tensors) {
-            const auto& its = formula_.tensors[tensor];
-            if (its) spec_.tensors[tensor] = {.dtype = its->dtype, .axes = its->axes, .accumulate = false};
-        }
     }
 
     /// Refuses types for tensors that the layer does not have.
     Status refuse_strangers() const {
-        for (const text::Fields::Field& field : fields_.all()) {
+        for (const text::Fields::Field& field : fields.all()) {
             const bool is_number =
-                std::ranges::find(source_.signature.numbers, field.key) != source_.signature.numbers.end();
+                std::ranges::find(source.signature.numbers, field.key) != source.signature.numbers.end();
             if (is_number || std::ranges::find(formula_keys(), field.key) != formula_keys().end()) continue;
-            const bool is_left_out = std::ranges::any_of(source_.signature.tensors, [&](const SignatureTensor& tensor) {
+            const bool is_left_out = std::ranges::any_of(source.signature.tensors, [&](const SignatureTensor& tensor) {
                 return tensor.name == field.key && !tensor.is_output;
             });
-            if (spec_.find(field.key) || (is_left_out && field.value == left_out)) continue;
-            return fields_.error(field.key, fmt::format("{} of this spec is neither read nor written", field.key));
+            if (spec.find(field.key) || (is_left_out && field.value == left_out)) continue;
+            return fields.error(field.key, fmt::format("{} of this spec is neither read nor written", field.key));
         }
         return {};
     }
 
     /// Removes the inputs that no output depends on from the spec. The formula still contains them.
     Status drop_unread() {
-        NORMJIT_TRY(const ir::Function function, function_of(spec_));
-        formula_.has_partners = has_op(function, ir::Op::partner) || has_op(function, ir::Op::rotate_half);
-        formula_.has_neighbours = has_op(function, ir::Op::neighbour);
-        formula_.group_columns = ir::group_columns(function);
-        NORMJIT_RETURN_IF_ERROR(check_sums_beside_runs(spec_, function));
+        NORMJIT_TRY(const ir::Function function, function_of(spec));
+        formula.has_partners = has_op(function, ir::Op::partner) || has_op(function, ir::Op::rotate_half);
+        formula.has_neighbours = has_op(function, ir::Op::neighbour);
+        formula.group_columns = ir::group_columns(function);
+        NORMJIT_RETURN_IF_ERROR(check_sums_beside_runs(spec, function));
         PerTensor<bool> is_read;
         for (const ir::Value& value : function.values) is_read[value.tensor] |= value.op == ir::Op::input;
         bool reads_matrix = false;
         for (const Tensor tensor : all_tensors) {
-            if (!spec_.has(tensor) || spec_.is_output(tensor)) continue;
-            if (!is_read[tensor]) spec_.tensors[tensor].reset();
-            reads_matrix |= is_read[tensor] && spec_.is_matrix(tensor);
+            if (!spec.has(tensor) || spec.is_output(tensor)) continue;
+            if (!is_read[tensor]) spec.tensors[tensor].reset();
+            reads_matrix |= is_read[tensor] && spec.is_matrix(tensor);
         }
         if (!reads_matrix) return invalid_argument("spec: formula: no output depends on a matrix [M,N]");
         return {};
     }
 
-    const FormulaSource& source_;
-    const text::Fields& fields_;
-    Formula formula_;
-    Spec spec_;
-    std::optional<DType> first_;
     std::set<std::string> wanted_;
 };
 
