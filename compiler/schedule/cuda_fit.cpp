@@ -4,11 +4,46 @@
 #include "backend/cuda/legal.h"
 
 #include <algorithm>
+#include <iterator>
 #include <span>
 
 namespace normjit::schedule {
 
 namespace {
+
+/// What ptxas of CUDA 13.0 needs on the architectures from `sm` on, found by compiling for each of them (NOTES N-709).
+struct PtxasRegisters {
+    int sm;
+    int64_t always = 0;
+    int64_t least_if_shifted = 0;  ///< if rows may start anywhere
+    int64_t clusters = 0;          ///< more with clusters
+
+    /// In addition, for problems that read one matrix and reduce nothing.
+    struct Forward {
+        int64_t least = 0, least_of_3_steps = 0, least_of_8_steps = 0;
+        int64_t clusters = 0;
+        int f16_from_steps = 8;  ///< the steps from which elements are converted from f16 long before they are used
+    };
+    Forward forward = {};
+};
+constexpr PtxasRegisters ptxas_13_0[] = {
+    {.sm = 80, .always = 24, .least_if_shifted = 28, .forward = {.least = 28}},
+    {.sm = 90},
+    {.sm = 100,
+     .least_if_shifted = 36,
+     .forward = {.least_of_3_steps = 40, .least_of_8_steps = 60, .f16_from_steps = 0}},
+    {.sm = 120,
+     .least_if_shifted = 36,
+     .clusters = 32,
+     .forward = {.least_of_3_steps = 40, .least_of_8_steps = 60, .clusters = 16, .f16_from_steps = 0}},
+};
+
+const PtxasRegisters& ptxas_registers(const Target& target) {
+    const PtxasRegisters* found = std::begin(ptxas_13_0);
+    for (const PtxasRegisters& each : ptxas_13_0)
+        if (each.sm <= target.cuda.sm) found = &each;
+    return *found;
+}
 
 /// Returns how many elements of a row a thread has for each operand.
 int64_t elements_of_thread(const plan::PlannedPath& planned) { return planned.steps * planned.schedule.vector_width; }
@@ -37,21 +72,20 @@ bool CudaFit::is_comfortable(const CudaSchedule& s) const {
            backend::cuda::shared_suffices(planned, target_);
 }
 
-/// Returns how many registers ptxas needs in addition to data and work: 20 for addresses and counters, and more for
-/// many vectors per thread, for functions and quotients of elements, whose instructions overlap, for values that ptxas
-/// keeps, and on some targets (NOTES N-709).
+/// Returns how many registers ptxas needs in addition to data and work: for addresses and counters, and more for many
+/// vectors per thread, for functions and quotients of elements, whose instructions overlap, for values that ptxas keeps,
+/// and by architecture (NOTES N-709).
 int64_t CudaFit::other_registers(const plan::PlannedPath& planned) const {
-    constexpr int64_t functions = 16, before_sm_90 = 24, many_steps = 36;
-    int64_t others = planned.steps > 4 ? 40 : 20;
-    const bool is_shifted = spec_.cols % planned.schedule.vector_width != 0;
-    if (target_.cuda.sm < 90) others += before_sm_90;
+    constexpr int64_t addresses = 20, many_addresses = 40, functions = 16, many_steps = 36;
+    const PtxasRegisters& its = ptxas_registers(target_);
+    int64_t others = its.always + (planned.steps > 4 ? many_addresses : addresses);
     if (planned.steps >= 7) others += many_steps;
     if (features_.sums > 0) others += converted_f16(planned, operands_.matrices().size());
     if (features_.work.kept_elements > 0 || features_.work.divides) others += functions;
     others += kept_by_ptxas(planned);
-    if (target_.cuda.sm >= 100 && is_shifted) others = std::max<int64_t>(others, 36);
-    if (target_.cuda.sm < 90 && is_shifted) others = std::max<int64_t>(others, 28);
-    if (target_.cuda.sm >= 120 && planned.schedule.cluster > 1) others += 32;
+    const bool is_shifted = spec_.cols % planned.schedule.vector_width != 0;
+    if (is_shifted) others = std::max(others, its.least_if_shifted);
+    if (planned.schedule.cluster > 1) others += its.clusters;
     return others;
 }
 
@@ -59,16 +93,19 @@ int64_t CudaFit::other_registers(const plan::PlannedPath& planned) const {
 /// (NOTES N-709).
 int64_t CudaFit::other_registers_if_forward_like(const plan::PlannedPath& planned) const {
     constexpr int64_t cursors = 4;  // a team with a single row does not need them
+    const PtxasRegisters& its = ptxas_registers(target_);
+    const CudaSchedule& schedule = planned.schedule;
     int64_t others = other_registers(planned);
-    if (planned.schedule.rows_per_team == 1 && planned.schedule.staging == CudaStaging::registers) others -= cursors;
-    if (target_.cuda.sm < 90) others = std::max<int64_t>(others, 28);
-    const bool stays_in_shared = planned.data_registers == 0 && planned.schedule.row_memory == CudaMemory::shared;
+    if (schedule.rows_per_team == 1 && schedule.staging == CudaStaging::registers) others -= cursors;
+    others = std::max(others, its.forward.least);
+    const bool stays_in_shared = planned.data_registers == 0 && schedule.row_memory == CudaMemory::shared;
     if (stays_in_shared) return others;
-    if (target_.cuda.sm >= 100 && planned.steps >= 3) others = std::max<int64_t>(others, planned.steps >= 8 ? 60 : 40);
-    if (target_.cuda.sm >= 120 && planned.schedule.cluster > 1) others += 16;
-    if (planned.schedule.rows_per_team != 1 && planned.schedule.column_memory == CudaMemory::registers)
-        others = std::max<int64_t>(others, unpacked(planned));
-    if (target_.cuda.sm >= 100 || planned.steps >= 8)
+    if (planned.steps >= 3) others = std::max(others, its.forward.least_of_3_steps);
+    if (planned.steps >= 8) others = std::max(others, its.forward.least_of_8_steps);
+    if (schedule.cluster > 1) others += its.forward.clusters;
+    if (schedule.rows_per_team != 1 && schedule.column_memory == CudaMemory::registers)
+        others = std::max(others, unpacked(planned));
+    if (planned.steps >= its.forward.f16_from_steps)
         others += converted_f16(planned, operands_.columns().size() + operands_.matrices().size());
     return others;
 }
