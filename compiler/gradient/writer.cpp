@@ -58,17 +58,38 @@ bool Writer::is_of_row(ValueId id) const { return shape(id) == Shape::rows || sh
 
 const ValueId* Writer::find(const Sum& sum) const { return find_in(written_, sum); }
 
-Expr Writer::write(const Sum& sum) {
-    if (const ValueId* id = find(sum)) return expr(*id);
-    const Expr result = write_new(sum);
-    written_.emplace_back(sum, result.id);
-    if (sum.size() == 1 && sum.begin()->coefficient == 1) known_.emplace_back(*sum.begin(), result.id);
-    return result;
+/// Sums whose parts are still to be written are kept in a list, because the thread's stack may be small.
+Expr Writer::write(const Sum& whole) {
+    std::vector<Factored> begun;
+    for (Sum sum = whole;;) {
+        const ValueId* const known = find(sum);
+        const ValueId factor = known != nullptr ? ir::no_value : common_factor(sum);
+        if (factor != ir::no_value) {
+            begun.push_back(factored(sum, factor));
+            sum = begun.back().inner;
+            continue;
+        }
+        Expr value = known != nullptr ? expr(*known) : remember(sum, write_terms(sum));
+        for (; !begun.empty(); begun.pop_back()) {
+            Factored& last = begun.back();
+            if (last.first.builder == nullptr) {
+                last.first = expr(last.factor) * value;
+                if (!last.rest.empty()) break;
+                value = last.first;
+            } else {
+                value = last.is_subtracted ? last.first - value : last.first + value;
+            }
+            remember(last.whole, value);
+        }
+        if (begun.empty()) return value;
+        sum = begun.back().rest;
+    }
 }
 
-Expr Writer::write_new(const Sum& sum) {
-    const ValueId factor = common_factor(sum);
-    return factor == ir::no_value ? write_terms(sum) : write_factored(sum, factor);
+Expr Writer::remember(const Sum& sum, Expr value) {
+    written_.emplace_back(sum, value.id);
+    if (sum.size() == 1 && sum.begin()->coefficient == 1) known_.emplace_back(*sum.begin(), value.id);
+    return value;
 }
 
 /// True if the sum divided by a factor of all its terms has already been written. Divides the whole sum only if some
@@ -99,16 +120,15 @@ ValueId Writer::common_factor(const Sum& sum) const {
     return best;
 }
 
-Expr Writer::write_factored(const Sum& sum, ValueId factor) {
-    Sum inner, rest;
+Writer::Factored Writer::factored(const Sum& sum, ValueId factor) {
+    Factored parts{.whole = sum, .factor = factor};
     for (const Term& term : sum) {
         const bool has_factor = contains(term, of_value(factor));
-        (has_factor ? inner : rest).add(has_factor ? term * of_value(factor, -1) : term);
+        (has_factor ? parts.inner : parts.rest).add(has_factor ? term * of_value(factor, -1) : term);
     }
-    const Expr first = expr(factor) * write(inner);
-    if (rest.empty()) return first;
-    const bool is_subtracted = std::ranges::all_of(rest, [](const Term& term) { return term.coefficient < 0; });
-    return is_subtracted ? first - write(rest * -1) : first + write(rest);
+    parts.is_subtracted = std::ranges::all_of(parts.rest, [](const Term& term) { return term.coefficient < 0; });
+    if (parts.is_subtracted) parts.rest = parts.rest * -1;
+    return parts;
 }
 
 /// Subtracts all negative terms together, which saves an operation. With one column, the dx of layernorm must be

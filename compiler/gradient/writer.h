@@ -27,14 +27,23 @@ class Writer {
     ir::Expr any_matrix();
 
   private:
+    /// A sum as factor * inner + rest, or minus the rest.
+    struct Factored {
+        Sum whole;
+        ir::ValueId factor;
+        Sum inner = {}, rest = {};
+        bool is_subtracted = false;
+        ir::Expr first{};  ///< factor * inner, once it is written
+    };
+
     ir::Expr expr(ir::ValueId id) { return {&builder_, id}; }
     ir::Shape shape(ir::ValueId id) const { return builder_.function()[id].shape; }
     bool is_of_row(ir::ValueId id) const;
     ir::ValueId common_factor(const Sum& sum) const;
     const ir::ValueId* find(const Sum& sum) const;
     bool is_written_without(const Sum& sum, ir::ValueId factor) const;
-    ir::Expr write_new(const Sum& sum);
-    ir::Expr write_factored(const Sum& sum, ir::ValueId factor);
+    static Factored factored(const Sum& sum, ir::ValueId factor);
+    ir::Expr remember(const Sum& sum, ir::Expr value);
     ir::Expr write_terms(const Sum& sum);
     ir::Expr write_term(const Term& term);
     ir::Expr multiply(const Term& product);

@@ -5,6 +5,7 @@
 #include "support/text.h"
 #include "support/try.h"
 
+#include <algorithm>
 #include <charconv>
 #include <type_traits>
 
@@ -76,58 +77,126 @@ Expected<Token> ExpressionParser::word(std::string_view what) {
     return token;
 }
 
-template <class Operand>
-Expected<ValueId> ExpressionParser::infix(std::string_view symbols, Operand operand) {
-    NORMJIT_TRY(ValueId left, operand());
-    while (is_kind(Token::Kind::symbol) && symbols.find(lexer_.peek().text[0]) != symbols.npos) {
-        const Token symbol = lexer_.next();
-        NORMJIT_TRY(const ValueId right, operand());
-        NORMJIT_TRY(left, apply(symbol, left, right));
+/// What waits for the operand after it: an operator, a sign, an open parenthesis, or a function.
+struct ExpressionParser::Waiting {
+    /// How tightly the operand belongs to it. A sign is between * and ^: -a ^ 2 is -(a ^ 2).
+    enum Binding { open, sum, product, sign, power, sign_of_exponent };
+
+    /// Returns `open` for a token that is no operator between two operands.
+    static Binding binding_of(const Token& token) {
+        if (token.kind != Token::Kind::symbol) return open;
+        switch (token.text[0]) {
+            case '+':
+            case '-':
+                return sum;
+            case '*':
+            case '/':
+                return product;
+            case '^':
+                return power;
+            default:
+                return open;
+        }
     }
-    return left;
-}
 
+    Token at;
+    Binding binding = open;
+    ValueId left = no_value;             ///< the operator's first operand
+    bool is_before_number = false;       ///< of a sign
+    size_t count = 0;                    ///< how many operands the function takes; 0: a parenthesis
+    std::vector<ValueId> operands = {};  ///< the function's operands so far
+};
+
+/// Keeps what waits in a list, not on the thread's stack: that may be small, and texts come from files.
 Expected<ValueId> ExpressionParser::sum() {
-    return infix("+-", [this] { return product(); });
+    std::vector<Waiting> waiting;
+    for (;;) {
+        NORMJIT_TRY(ValueId value, operand(waiting));
+        for (bool is_complete = true; is_complete;) {
+            NORMJIT_RETURN_IF_ERROR(apply_tighter(waiting, value));
+            const auto next = Waiting::binding_of(lexer_.peek());
+            if (next == Waiting::open && waiting.empty()) return value;
+            if (next == Waiting::open) {
+                NORMJIT_TRY(is_complete, close(waiting.back(), value));
+                if (is_complete) waiting.pop_back();
+            } else {
+                waiting.push_back({.at = lexer_.next(), .binding = next, .left = value});
+                is_complete = false;
+            }
+        }
+    }
 }
 
-Expected<ValueId> ExpressionParser::product() {
-    return infix("*/", [this] { return factor(); });
+/// Parses signs, parentheses and functions up to a number or a name, and returns the value of that.
+Expected<ValueId> ExpressionParser::operand(std::vector<Waiting>& waiting) {
+    for (;;) {
+        const Token at = lexer_.peek();
+        if (accept('-')) {
+            if (!is_number() && !is_kind(Token::Kind::word) && !is_symbol('(')) return expected("a value");
+            const bool is_exponent = !waiting.empty() && waiting.back().binding == Waiting::power;
+            const auto sign = is_exponent ? Waiting::sign_of_exponent : Waiting::sign;
+            waiting.push_back({.at = at, .binding = sign, .is_before_number = is_number()});
+        } else if (is_symbol('(')) {
+            NORMJIT_RETURN_IF_ERROR(nest());
+            waiting.push_back({.at = at});
+        } else if (is_number()) {
+            double value = 0;
+            NORMJIT_RETURN_IF_ERROR(number(value));
+            return add(at, {.op = Op::constant, .constant = value});
+        } else {
+            if (is_symbol('*')) return error("a value expected, not '*'; a ^ b is a raised to b");
+            NORMJIT_TRY(const Token name, word("a value"));
+            if (!is_symbol('(')) return find(name);
+            NORMJIT_TRY(const size_t count, operands_of(name));
+            NORMJIT_RETURN_IF_ERROR(nest());
+            waiting.push_back({.at = name, .count = count});
+        }
+    }
 }
 
-/// Parses the expression that follows an opening parenthesis.
-Expected<ValueId> ExpressionParser::nested() {
+/// Skips an opening parenthesis.
+Status ExpressionParser::nest() {
     const Token at = lexer_.next();
     if (nesting_ == deepest_nesting)
         return error_at(at, fmt::format("more than {} nested parentheses", deepest_nesting));
     ++nesting_;
-    NORMJIT_TRY(const ValueId inner, sum());
-    --nesting_;
-    return inner;
+    return {};
 }
 
-/// Parses an operand with its power and its sign: -a ^ 2 is -(a ^ 2).
-Expected<ValueId> ExpressionParser::factor() {
-    if (!is_symbol('-')) return power();
-    const Token minus = lexer_.next();
-    if (!is_number() && !is_kind(Token::Kind::word) && !is_symbol('(')) return expected("a value");
-    const bool is_literal = is_number();
-    NORMJIT_TRY(const ValueId operand, power());
-    return negative(minus, operand, is_literal);
-}
-
-/// Parses a, or a ^ b, where b may have a sign.
-Expected<ValueId> ExpressionParser::power() {
-    NORMJIT_TRY(const ValueId base, primary());
-    if (!is_symbol('^')) return base;
-    const Token symbol = lexer_.next(), at = lexer_.peek();
-    const bool is_negative = accept('-'), is_literal = is_number();
-    NORMJIT_TRY(ValueId exponent, primary());
-    if (is_negative) {
-        NORMJIT_TRY(exponent, negative(at, exponent, is_literal));
+/// Applies the operators and signs to which the value belongs more tightly than to the next token.
+Status ExpressionParser::apply_tighter(std::vector<Waiting>& waiting, ValueId& value) {
+    const auto next = Waiting::binding_of(lexer_.peek());
+    while (!waiting.empty() && waiting.back().binding >= std::max(next, Waiting::sum)) {
+        const Waiting& last = waiting.back();
+        if (last.binding == Waiting::power && next == Waiting::power)
+            return error("'^' twice needs parentheses: (a ^ b) ^ c or a ^ (b ^ c)");
+        NORMJIT_TRY(value, last.left == no_value ? negative(last.at, value, last.is_before_number)
+                                                 : apply(last.at, last.left, value));
+        waiting.pop_back();
     }
-    if (is_symbol('^')) return error("'^' twice needs parentheses: (a ^ b) ^ c or a ^ (b ^ c)");
-    return apply(symbol, base, exponent);
+    return {};
+}
+
+/// Ends an operand of a parenthesis or a function. If it is the last, `value` becomes that of the whole; otherwise
+/// returns false.
+Expected<bool> ExpressionParser::close(Waiting& opened, ValueId& value) {
+    const auto& [at, binding, left, is_before_number, count, operands] = opened;
+    if (count > 0) opened.operands.push_back(value);
+    if (is_symbol(',') && operands.size() < count) {
+        lexer_.next();
+        return false;
+    }
+    if (count > 0 && (is_symbol(',') || (is_symbol(')') && operands.size() < count))) {
+        const bool is_extreme = at.text == "max" || at.text == "min";
+        const std::string hint = is_extreme ? fmt::format("; row_{}(a) is that of a row's elements", at.text) : "";
+        return error_at(at, fmt::format("{} takes {} operand{}{}", at.text, count, count == 1 ? "" : "s", hint));
+    }
+    if (!accept(')')) return operator_expected(operands.size() < count ? "','" : "')'");
+    --nesting_;
+    if (count > 0) {
+        NORMJIT_TRY(value, call(at, operands));
+    }
+    return true;
 }
 
 /// Negates an operand. If it is a number that was just read, the number changes its sign.
@@ -140,40 +209,6 @@ Expected<ValueId> ExpressionParser::negative(const Token& minus, ValueId operand
     times.text = info(Op::mul).notation;
     NORMJIT_TRY(const ValueId minus_one, add(minus, {.op = Op::constant, .constant = -1}));
     return apply(times, minus_one, operand);
-}
-
-Expected<ValueId> ExpressionParser::primary() {
-    if (is_symbol('(')) {
-        NORMJIT_TRY(const ValueId inner, nested());
-        if (!accept(')')) return operator_expected("')'");
-        return inner;
-    }
-    if (is_number()) {
-        const Token at = lexer_.peek();
-        double value = 0;
-        NORMJIT_RETURN_IF_ERROR(number(value));
-        return add(at, {.op = Op::constant, .constant = value});
-    }
-    if (is_symbol('*')) return error("a value expected, not '*'; a ^ b is a raised to b");
-    NORMJIT_TRY(const Token name, word("a value"));
-    return is_symbol('(') ? call(name) : find(name);
-}
-
-/// Parses the operands of a function.
-Expected<ValueId> ExpressionParser::call(const Token& name) {
-    NORMJIT_TRY(const size_t count, operands_of(name));
-    std::vector<ValueId> operands;
-    do {
-        NORMJIT_TRY(const ValueId operand, nested());
-        operands.push_back(operand);
-    } while (is_symbol(',') && operands.size() < count);
-    if (is_symbol(',') || (is_symbol(')') && operands.size() < count)) {
-        const bool is_extreme = name.text == "max" || name.text == "min";
-        const std::string hint = is_extreme ? fmt::format("; row_{}(a) is that of a row's elements", name.text) : "";
-        return error_at(name, fmt::format("{} takes {} operand{}{}", name.text, count, count == 1 ? "" : "s", hint));
-    }
-    if (!accept(')')) return operator_expected(operands.size() < count ? "','" : "')'");
-    return call(name, operands);
 }
 
 Expected<ValueId> ExpressionParser::call(const Token& function, std::span<const ValueId> operands) {

@@ -15,7 +15,7 @@ namespace normjit::ir {
 /// True for the words that print() writes for infinity and NaN.
 inline bool is_special_number(std::string_view word) { return word == "inf" || word == "nan"; }
 
-/// The most parentheses that may be nested. The parser recurses, and texts also come from files.
+/// The most parentheses that may be nested.
 inline constexpr int deepest_nesting = 64;
 
 class ExpressionParser {
@@ -68,15 +68,12 @@ class ExpressionParser {
     std::map<std::string_view, ValueId> names_;
 
   private:
-    Expected<ValueId> product();
-    Expected<ValueId> factor();
-    Expected<ValueId> power();
+    struct Waiting;
+    Expected<ValueId> operand(std::vector<Waiting>& waiting);
+    Status nest();
+    Status apply_tighter(std::vector<Waiting>& waiting, ValueId& value);
+    Expected<bool> close(Waiting& opened, ValueId& value);
     Expected<ValueId> negative(const Token& minus, ValueId operand, bool is_literal);
-    Expected<ValueId> primary();
-    Expected<ValueId> call(const Token& name);
-    Expected<ValueId> nested();
-    template <class Operand>
-    Expected<ValueId> infix(std::string_view symbols, Operand operand);
     template <class Number>
     Status read_number(Number& out);
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Limits how much of its caller's stack a launch takes, because that may be small.
 #include "check.h"
+#include "device_image.h"
 #include "process.h"
 
 #include <algorithm>
@@ -59,21 +60,40 @@ std::string check_stack(const Case& a_case) {
     return used <= allowed_stack(a_case) ? "" : fmt::format("a launch takes {} bytes of the stack", used);
 }
 
-std::string check_stack_of_making(const Case& a_case) {
-    if (a_case.target.is_cuda()) return {};
-    const Engine& shared = engine(a_case.threads);
+std::string check_stack_of(const std::function<Status()>& make) {
     Status status;
     const size_t idle = stack_used([] {});
-    const size_t used = stack_used([&] { status = make_kernel(a_case, shared).status(); }) - idle;
+    const size_t used = stack_used([&] { status = make(); }) - idle;
     const size_t allowed = keeps_freed_memory() ? 768 << 10 : 96 << 10;
     if (!status.ok()) return status.message();
     return used <= allowed ? "" : fmt::format("making a kernel takes {} bytes of the stack", used);
+}
+
+std::string check_stack_of_making(const Case& a_case) {
+    if (a_case.target.is_cuda()) return {};
+    const Engine& shared = engine(a_case.threads);
+    return check_stack_of([&] { return make_kernel(a_case, shared).status(); });
 }
 
 }  // namespace
 
 TEST_CASE("making a kernel for a CPU takes at most 96 KiB of its caller's stack") {
     check_cases(300, random_case, check_stack_of_making);
+}
+
+TEST_CASE("formulas that are nested deeply, or have gradients of many factors, take no more of the stack") {
+    if (!machine().ok() || on_gpu()) return;
+    std::string nested = "x";
+    for (int i = 0; i < 40; ++i) nested = "x + x * -sigmoid(" + nested + ")";
+    for (int i = 0; i < 24; ++i) nested = "(" + nested + ")";
+    for (const std::string& y : {nested, std::string("x ^ 1000 * z + x ^ 1001")}) {
+        CAPTURE(y);
+        const std::string text = "norm f(x[M,N], z?[M,N]) -> y[M,N] { y = " + y + " } cols=64 z=f32 out=dx";
+        CHECK(check_stack_of([&]() -> Status {
+                  const auto spec = parse_spec(text);
+                  return spec.ok() ? engine(1).prepare(*spec).status() : spec.status();
+              }) == "");
+    }
 }
 
 TEST_CASE("a launch takes at most 64 KiB of its caller's stack, 96 KiB where formulas are evaluated") {
