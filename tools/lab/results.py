@@ -23,7 +23,7 @@ HERE = pathlib.Path(__file__).parent
 PAGE = HERE / "RESULTS.md"
 README = HERE.parents[1] / "README.md"
 PYTHON_README = HERE.parents[1] / "runtime" / "python" / "README.md"
-STEPS = "h200_compiled_models.json"  # of PYTHON_README
+STEPS = ["h200_compiled_models.json", "h200_compiled_qwen3_next.json"]  # of PYTHON_README
 PEERS = {"normjit": "normjit", "cudnn": "cuDNN", "quack": "QuACK", "triton": "Triton", "liger": "Liger",
          "compile": "torch.compile", "compile-best": "torch.compile, best", "torch": "PyTorch", "onednn": "oneDNN",
          "recompute": "normjit, statistics recomputed", "fla": "flash-linear-attention"}
@@ -160,15 +160,15 @@ def rows_of_middle(results):
 
 
 MODELS = {"gpt2": "GPT-2, 1024 wide, 8 layers", "dit": "adaLN blocks, 1152, 6 layers", "llama": "Llama, 2048, 4 layers",
-          "qwen3": "Qwen3, 2048, 4 layers"}  # the models of compiled_models.py
+          "qwen3": "Qwen3, 2048, 4 layers", "qwen3_next": "Qwen3-Next, 2048, 2 layers"}  # the models of compiled_models.py
 CONTENDERS = {"eager torch": "torch, eager", "eager Liger": "Liger's norms", "eager normjit": "`enable()`, `patch(model)`",
               "eager normjit, forward": "`enable()`, `patch(model, forward=True)`", "compiled torch": "torch.compile",
               "compiled by normjit": 'torch.compile, `backend="normjit"`'}
 
 
-def rows_of_models(document):
+def rows_of_models(runs):
     """Yields the milliseconds of a training step of each model, and how torch.compile's backends compare."""
-    models = document["models"]
+    models = {kind: model for run in runs for kind, model in run["models"].items()}
 
     def row(title, of_model):
         return [title, *(of_model(each) for each in models.values())]
@@ -200,7 +200,7 @@ FORMS = {"times": lambda table: rows_of_times(wanted(table)), "shares": lambda t
          "widths": lambda table: rows_of_widths(wanted(table)), "middle": lambda table: rows_of_middle(read(table["files"])),
          "formulas": lambda table: rows_of_formulas(documents(table["files"])),
          "frameworks": lambda table: rows_of_framework(*documents(table["files"])),
-         "models": lambda table: rows_of_models(*documents(table["files"]))}
+         "models": lambda table: rows_of_models(documents(table["files"]))}
 
 
 def markdown(rows):
@@ -246,7 +246,7 @@ def written(sections):
     rows = json.loads((HERE / "results" / "readme.json").read_text())
     return {PAGE: page(sections),
             README: with_table(README, "| | ceiling | normjit | fastest other |", readme_table(rows)),
-            PYTHON_README: with_table(PYTHON_README, "|  | GPT-2", markdown(rows_of_models(*documents([STEPS]))))}
+            PYTHON_README: with_table(PYTHON_README, "|  | GPT-2", markdown(rows_of_models(documents(STEPS))))}
 
 
 def page(sections):
