@@ -110,6 +110,15 @@ TEST_CASE("a schedule that needs more registers than there are is refused, one u
     CHECK(legal("aarch64", "cpu strip=2 unroll=2").ok());
 }
 
+TEST_CASE("a formula that is too long with its functions expanded is refused with that reason") {
+    if (!has_llvm()) return;
+    std::string sum = "x";
+    for (int i = 1; i < 240; ++i) sum += fmt::format(" + gelu(x * {})", i);
+    const auto artifact = compile_text("x86-64-v3", "norm f(x[M,N]) -> y[M,N] { y = " + sum + " } pass=forward cols=8");
+    REQUIRE(!artifact.ok());
+    CHECK(artifact.status().message().starts_with("llvm: this formula is too long with its functions expanded ("));
+}
+
 TEST_CASE("back ends are requested by name") {
     const auto backend = [](const char* target) {
         const auto found = backend_of(*parse_target(target));
