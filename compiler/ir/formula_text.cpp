@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -97,6 +98,7 @@ class FormulaParser final : SignatureParser {
         NORMJIT_RETURN_IF_ERROR(expect('='));
         NORMJIT_TRY(const ValueId value, sum());
         NORMJIT_RETURN_IF_ERROR(define(name, value));
+        statements_[name.text] = name;
         const bool is_taken = std::ranges::find(function_.values, name.text, &Value::name) != function_.values.end();
         if (value >= 0 && !is_taken && function_[value].name.empty()) function_[value].name = name.text;
         if (!at_end() && !is_kind(Token::Kind::newline) && !is_symbol(';'))
@@ -107,33 +109,38 @@ class FormulaParser final : SignatureParser {
 
     Status find_outputs() {
         const PerValue<bool> is_per_slice = find_per_slice();
-        for (const Signature::Tensor& tensor : signature_.tensors) {
+        for (size_t i = 0; i < signature_.tensors.size(); ++i) {
+            const Signature::Tensor& tensor = signature_.tensors[i];
             if (!tensor.is_output) continue;
             const auto found = names_.find(tensor.name);
-            if (found == names_.end()) return error(fmt::format("the output '{}' has no value", tensor.name));
+            if (found == names_.end())
+                return error_at(declared_[i], fmt::format("the output '{}' has no value", tensor.name));
+            const auto wrong = [&](std::string_view what) {
+                return error_at(statements_.at(tensor.name), fmt::format("the output '{}' {}", tensor.name, what));
+            };
             const auto number = function_.find(tensor.name);
             const bool is_asked_for = number && function_.operand(*number).is_output;
             if (found->second == missing) {
                 if (!is_asked_for && tensor.is_optional) continue;
-                return error(fmt::format("the output '{}' is computed from missing tensors only", tensor.name));
+                return wrong("is computed from missing tensors only");
             }
             const Shape got = function_[found->second].shape, wanted = shape_of(tensor.axes);
             if (got != wanted)
-                return error(fmt::format("the output '{}' is {}; declared is {}", tensor.name,
+                return wrong(fmt::format("is {}; declared is {}",
                                          got == Shape::scalar ? "computed from numbers alone" : text(got),
                                          text(wanted)));
             if (!is_asked_for) continue;
             if (!tensor.axes.row && !is_late(found->second))
-                return error(fmt::format("the output '{}' has no rows, so it must be computed from {}", tensor.name,
+                return wrong(fmt::format("has no rows, so it must be computed from {}",
                                          tensor.axes.column ? "a col_sum" : "a max_abs"));
             if (const int64_t group = function_.operand(*number).group;
                 group > 1 && (group != group_columns(function_) || !same_in_groups(function_)[found->second]))
-                return error(
-                    fmt::format("the output '{}' is not one for each {} columns; such a value is computed from "
+                return wrong(
+                    fmt::format("is not one for each {} columns; such a value is computed from "
                                 "group_max(a, {}), [M] and numbers alone",
-                                tensor.name, group, group));
+                                group, group));
             if (!tensor.axes.row && !tensor.axes.slice && is_per_slice[found->second])
-                return error(fmt::format("the output '{}' differs among the slices; declare it as [S,N]", tensor.name));
+                return wrong("differs among the slices; declare it as [S,N]");
             NORMJIT_TRY(const ValueId value, written(found->second));
             function_.outputs.push_back({*number, value});
         }
@@ -333,8 +340,9 @@ class FormulaParser final : SignatureParser {
     }
 
     const NumberOf* number_ = nullptr;
-    std::set<ValueId> late_;                      ///< values that are known after all rows
-    std::vector<std::optional<double>> numbers_;  ///< by value: its number, if it is computed from numbers alone
+    std::map<std::string_view, Token> statements_;  ///< where each value's name stands
+    std::set<ValueId> late_;                        ///< values that are known after all rows
+    std::vector<std::optional<double>> numbers_;    ///< by value: its number, if it is computed from numbers alone
 };
 
 }  // namespace

@@ -31,6 +31,7 @@ class SignatureParser : protected ExpressionParser {
     void skip_separators();
 
     Signature signature_;
+    std::vector<Token> declared_;  ///< where each tensor's name stands
 
   private:
     void skip_lines();
@@ -46,7 +47,6 @@ class SignatureParser : protected ExpressionParser {
 
     const std::string_view text_;
     std::vector<std::string_view> reserved_;
-    std::vector<Token> declared_;  ///< where each tensor's name stands
     bool has_braces_ = false;
 };
 
