@@ -6,7 +6,8 @@
  *
  * Functions that can fail return a normjit_status, and normjit_last_error() gives the reason in words. Nothing throws.
  * Structs start with their size: normjit_arguments a = {.size = sizeof a}. Fields that are zero take their defaults,
- * except in a normjit_spec. Several threads may use a handle at once. Destroying NULL does nothing. */
+ * except in a normjit_spec. Several threads may use a handle at once. Destroying NULL does nothing.
+ * dlclose() does not unload the library, so handles stay valid. */
 #ifndef NORMJIT_NORMJIT_H
 #define NORMJIT_NORMJIT_H
 
