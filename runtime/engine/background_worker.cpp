@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/background_worker.h"
 
+#include "system/fork_gate.h"
 #include "system/no_cancellation.h"
 #include "system/own_thread.h"
 
@@ -10,14 +11,12 @@
 #include <optional>
 #include <utility>
 
-#include <unistd.h>
-
 namespace normjit {
 
 struct BackgroundWorker::State {
     void work();
 
-    const pid_t process = getpid();
+    const Process process = this_process();
     std::mutex mutex;
     std::condition_variable wake;
     std::deque<Job> jobs;
@@ -27,7 +26,7 @@ struct BackgroundWorker::State {
 
 BackgroundWorker::BackgroundWorker() : state_(std::make_unique<State>()) {}
 
-bool BackgroundWorker::is_of_parent() const { return state_->process != getpid(); }
+bool BackgroundWorker::is_of_parent() const { return state_->process != this_process(); }
 
 /// Abandons the parent's state without touching it: a thread that the child lacks may hold its mutex or wait for its
 /// condition.

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include <pthread.h>
+#include <unistd.h>
 
 namespace normjit {
 
@@ -26,6 +27,7 @@ void wait_until(const Condition& come) {
 }
 
 constinit ForkableSharedMutex gate;
+constinit std::atomic<int> forks = 0;
 constinit thread_local int depth = 0;  // the number of ApiScopes that this thread is in
 
 void before_fork() {
@@ -40,6 +42,7 @@ void in_parent() {
 
 /// Resets the gate, because the child lacks the other threads that were inside. This thread may be inside.
 void in_child() {
+    forks.fetch_add(1, std::memory_order_relaxed);
     lookup_mutex.reset();
     gate.reset();
     if (depth > 0) gate.lock_shared();
@@ -48,6 +51,8 @@ void in_child() {
 [[maybe_unused]] const int forks_are_known = pthread_atfork(before_fork, in_parent, in_child);
 
 }  // namespace
+
+Process this_process() { return {getpid(), forks.load(std::memory_order_relaxed)}; }
 
 void ForkableSharedMutex::lock() {
     wait_until([&] {

@@ -9,6 +9,8 @@
 #include <atomic>
 #include <cstdint>
 
+#include <sys/types.h>
+
 namespace normjit {
 
 /// For its lifetime, marks the calling thread as inside the gate, and protects it from cancellation. The functions that
@@ -27,6 +29,14 @@ class ApiScope {
   private:
     const NoCancellation goes_on_;
 };
+
+/// Tells a process from its parents. Its id alone does not: a child in a new namespace may have the id of its parent.
+struct Process {
+    pid_t id;
+    int forks;  ///< calls of fork() that lead to the process
+    bool operator==(const Process&) const = default;
+};
+Process this_process();
 
 /// A lock that a child of fork() can release, whichever thread held it. A lock of the C library knows its owner, a
 /// thread that may be missing in the child. Readers let writers go first, so that fork() does not wait forever if some

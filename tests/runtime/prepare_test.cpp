@@ -16,6 +16,7 @@
 
 #include <doctest/doctest.h>
 #include <pthread.h>
+#include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -371,4 +372,38 @@ TEST_CASE("a child of fork() makes kernels in the background, and ends" * doctes
     CHECK(status == 0);
     releases.join();
     CHECK(finish(f.engine, 3));
+}
+
+TEST_CASE("a child of fork() that has its parent's process id is not taken for the parent" *
+          doctest::skip(!children_have_threads)) {
+    constexpr int refused = 77;
+    const auto status_of = [](pid_t child) {
+        int status = 1;
+        return child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+    };
+    const auto is_made = [](const Engine& engine, int64_t cols) {
+        for (int i = 0; i < 5000; ++i) {  // the first process of a namespace has no alarm()
+            const auto kernel = engine.prepare(spec(cols), {.on_miss = OnMiss::background});
+            if (kernel.status().code() != Code::pending) return kernel.ok();
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        }
+        return false;
+    };
+    const pid_t outside = fork();
+    if (outside == 0) {
+        if (unshare(CLONE_NEWUSER | CLONE_NEWPID) != 0) _exit(refused);
+        const pid_t parent = fork();
+        if (parent != 0) _exit(status_of(parent));
+        Fixture f;
+        if (!is_made(f.engine, 1)) _exit(1);
+        if (unshare(CLONE_NEWPID) != 0) _exit(refused);
+        const pid_t child = fork();
+        if (child != 0) _exit(status_of(child));
+        if (getpid() != 1 || !is_made(f.engine, 2)) _exit(1);
+        f.engine = make_engine(f.device, {});  // this destroys the former engine
+        _exit(0);
+    }
+    const int status = status_of(outside);
+    if (status == refused) MESSAGE("skipped: the system refuses namespaces");
+    CHECK((status == 0 || status == refused));
 }

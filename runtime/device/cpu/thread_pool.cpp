@@ -18,7 +18,7 @@ constexpr int woken_by_one = 4;
 ThreadPool::ThreadPool(int threads)
     : memory_(std::make_unique<char[]>(Job::bytes(threads))),
       job_(Job::create(memory_.get(), threads)),
-      process_(getpid()) {}
+      process_(this_process()) {}
 
 std::unique_ptr<ThreadPool> ThreadPool::create(int threads) {
     std::unique_ptr<ThreadPool> pool(new ThreadPool(threads));
@@ -44,7 +44,7 @@ void ThreadPool::start_workers(int count) {
 }
 
 ThreadPool::~ThreadPool() {
-    if (getpid() != process_) return;  // this process is the child of a fork, where there are no workers
+    if (this_process() != process_) return;  // this process is the child of a fork, where there are no workers
     job_.stop();
     jobs_.ring();
     const NoCancellation inside;

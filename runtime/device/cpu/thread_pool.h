@@ -11,6 +11,7 @@
 #pragma once
 
 #include "device/cpu/job.h"
+#include "system/fork_gate.h"
 
 #include <atomic>
 #include <cstdint>
@@ -19,7 +20,6 @@
 #include <vector>
 
 #include <pthread.h>
-#include <sys/types.h>
 
 namespace normjit::cpu {
 
@@ -51,7 +51,7 @@ class ThreadPool {
     std::string refusal_;
     const std::unique_ptr<char[]> memory_;  ///< holds the job
     Job& job_;                              ///< seat 0 belongs to the caller
-    const pid_t process_;
+    const Process process_;
     std::atomic<int> started_{0};                               ///< the number of workers
     alignas(Job::lines_apart) std::atomic<bool> taken_{false};  ///< true while a caller has the workers
     alignas(Job::lines_apart) Bell jobs_;                       ///< rung at the start of each job
