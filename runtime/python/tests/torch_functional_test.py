@@ -292,6 +292,19 @@ def test_compiled(norm):
 
 
 @pytest.mark.parametrize("norm", NORMS)
+def test_compiled_with_one_tensor_in_two_places(norm):
+    """Dynamo takes no tensor twice as an argument of an autograd.Function."""
+    x, w, _, dy = case(6, 70)
+    compiled = torch.compile(lambda x, w: NORMS[norm](x, w, w, residual=x), backend="aot_eager", fullgraph=True)
+    made = compiled(x, w)
+    with Served(1):
+        torch.autograd.backward(made, (dy, dy))
+    dh, dgamma, dbeta = reference(2 * x, w, w, dy, norm=norm)
+    assert_close(x.grad, 2 * (dh + dy))
+    assert_close(w.grad, dgamma + dbeta if norm == "layernorm" else dgamma)
+
+
+@pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("transform", ["vjp", "jacrev", "jacfwd", "vmap", "grad"])
 @pytest.mark.parametrize("with_residual", [False, True])
 def test_transforms_of_functions(norm, transform, with_residual):

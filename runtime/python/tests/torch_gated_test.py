@@ -110,6 +110,17 @@ def test_compiled(kind, left):
     assert left() == 0
 
 
+@pytest.mark.parametrize("kind", [NormThenGate, Groups])
+def test_compiled_with_one_tensor_as_both(kind, left):
+    torch._dynamo.reset()
+    plain, module = made(kind), normjit.torch.patch(made(kind))
+
+    (x,) = inputs(4, WIDTH)[:1]
+    got = passes(lambda_of(torch.compile(lambda x: module(x, x), fullgraph=True, backend="aot_eager"), module), x)
+    assert_near(got, [t.double() for t in passes(lambda_of(lambda x: plain(x, x), plain), x)], 1e-5)
+    assert left() == 0
+
+
 def lambda_of(call, module):
     class Called:
         parameters = module.parameters

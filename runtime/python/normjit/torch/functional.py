@@ -10,7 +10,7 @@ from torch import Tensor
 
 from normjit._library import InvalidArgument, check_finite
 from normjit.torch import _kernels, operators, sharding
-from normjit.torch.tracing import is_looked_into
+from normjit.torch.tracing import is_looked_into, named_once
 
 TYPES = (torch.float32, torch.bfloat16, torch.float16)
 WIDE_TYPES = (torch.float64,)
@@ -195,6 +195,8 @@ def norm_of(x, residual, weight, bias, norm, eps, weight_offset, forward_of=None
         sharding.prepare_for(x)
     if is_looked_into():
         return Norm.forward(x, residual, weight, bias, norm, eps, weight_offset, forward_of, accumulating, False)
+    if torch.compiler.is_compiling():
+        x, residual, weight, bias = named_once(x, residual, weight, bias)
     if forward_of is not None or not _has_kernel(x, residual, weight, bias):
         return _function().apply(x, residual, weight, bias, norm, eps, weight_offset, forward_of, accumulating, False)
     if torch.is_grad_enabled() and any([t is not None and t.requires_grad for t in (x, residual, weight, bias)]):

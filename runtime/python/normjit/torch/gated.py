@@ -14,6 +14,7 @@ import normjit
 from normjit.torch import composition, formula_operators
 from normjit.torch.formulas import call, formula
 from normjit.torch.functional import no_view
+from normjit.torch.tracing import named_once
 
 ORDERS = ("gated_rmsnorm", "rmsnorm_of_gated")  # formulas of the library
 FUNCTIONS = ("silu", "sigmoid")
@@ -70,7 +71,8 @@ def gated_norm_of(x: torch.Tensor, gate: torch.Tensor, weight: torch.Tensor, nor
                   forward_of: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] | None) -> torch.Tensor:
     """Returns the norm of x. If `forward_of` is not None, it computes the norm; the backward pass is normjit's."""
     if forward_of is not None:
-        made: torch.Tensor = _Gated.apply(x, gate, weight, norm, forward_of)
+        tensors = named_once(x, gate, weight) if torch.compiler.is_compiling() else (x, gate, weight)
+        made: torch.Tensor = _Gated.apply(*tensors, norm, forward_of)
         return made
     (y,) = call(norm.text(), {"x": norm.matrix(x), "z": norm.matrix(gate), "gamma": norm.columns(weight), **norm.numbers()})
     return norm.whole(y, x)

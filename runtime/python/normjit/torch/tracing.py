@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What torch does with a call: whether it compiles, exports, transforms or traces the code."""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
 import torch
 
 
@@ -16,6 +21,12 @@ def is_transformed() -> bool:
     """True if the code that torch.compile traces is inside a forward-mode derivative, or a transform of torch.func
     other than vmap(). Their tangents do not pass through an operator of normjit, but become 0 without an error."""
     return torch.autograd.forward_ad._current_level >= 0 or _has_derivatives()
+
+
+def named_once(*tensors: torch.Tensor | None) -> Sequence[Any]:
+    """Returns the tensors; one that is given twice is a view in its second place. Dynamo takes no tensor twice as an
+    argument of an autograd.Function."""
+    return [t if t is None or all([t is not each for each in tensors[:i]]) else t.view_as(t) for i, t in enumerate(tensors)]
 
 
 def _is_exporting() -> bool:
