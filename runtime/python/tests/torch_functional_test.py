@@ -305,6 +305,24 @@ def test_compiled_with_one_tensor_in_two_places(norm):
 
 
 @pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("with_residual", [False, True])
+def test_compiled_with_what_is_written_afterwards(norm, with_residual):
+    """In compiled code nothing notices that what was saved for the backward pass is written, so it must be another
+    tensor."""
+    def function(x, w):
+        h, residual = x * 1, x * 0 if with_residual else None
+        y = NORMS[norm](h, w, None, residual=residual)
+        y, h = y if with_residual else (y, h)
+        return h.add_(y)
+
+    x, w, _, dy = case(6, 70)
+    torch.compile(function, backend="aot_eager", fullgraph=True)(x, w).backward(dy)
+    dx, dgamma, _ = reference(x, w, None, dy, norm=norm)
+    assert_close(x.grad, dx + dy)
+    assert_close(w.grad, dgamma)
+
+
+@pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("transform", ["vjp", "jacrev", "jacfwd", "vmap", "grad"])
 @pytest.mark.parametrize("with_residual", [False, True])
 def test_transforms_of_functions(norm, transform, with_residual):

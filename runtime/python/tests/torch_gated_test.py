@@ -111,13 +111,18 @@ def test_compiled(kind, left):
 
 
 @pytest.mark.parametrize("kind", [NormThenGate, Groups])
-def test_compiled_with_one_tensor_as_both(kind, left):
+def test_compiled_with_one_tensor_as_both_and_with_what_is_written_afterwards(kind, left):
     torch._dynamo.reset()
     plain, module = made(kind), normjit.torch.patch(made(kind))
 
-    (x,) = inputs(4, WIDTH)[:1]
-    got = passes(lambda_of(torch.compile(lambda x: module(x, x), fullgraph=True, backend="aot_eager"), module), x)
-    assert_near(got, [t.double() for t in passes(lambda_of(lambda x: plain(x, x), plain), x)], 1e-5)
+    def written(x, gate):
+        h, z = x * 1, gate * 1
+        return h.add_(z.mul_(module(h, z)))
+
+    for ours, theirs, given in ((lambda x: module(x, x), lambda x: plain(x, x), inputs(4, WIDTH)[:1]),
+                                (written, lambda x, gate: x + gate * plain(x, gate), inputs(4, WIDTH))):
+        got = passes(lambda_of(torch.compile(ours, fullgraph=True, backend="aot_eager"), module), *given)
+        assert_near(got, [t.double() for t in passes(lambda_of(theirs, plain), *given)], 1e-5)
     assert left() == 0
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from normjit._library import InvalidArgument, check_finite
 from normjit.torch import _kernels, operators, sharding
-from normjit.torch.tracing import is_looked_into, named_once
+from normjit.torch.tracing import as_they_are, is_looked_into, named_once
 
 TYPES = (torch.float32, torch.bfloat16, torch.float16)
 WIDE_TYPES = (torch.float64,)
@@ -279,7 +279,7 @@ def _keep(ctx, inputs, output):
     x, residual, weight, bias, ctx.norm, ctx.eps, ctx.weight_offset, _, ctx.accumulating, by_kernel = inputs
     ctx.has_residual = residual is not None
     mean, rstd = output[2:] if by_kernel else (None, None)
-    ctx.save_for_backward(output[1] if ctx.has_residual else x, weight, bias, mean, rstd)
+    ctx.save_for_backward(*as_they_are(output[1] if ctx.has_residual else x, weight, bias, mean, rstd))
     ctx.set_materialize_grads(False)
 
 

@@ -14,7 +14,7 @@ import normjit
 from normjit.torch import composition, formula_operators
 from normjit.torch.formulas import call, formula
 from normjit.torch.functional import no_view
-from normjit.torch.tracing import named_once
+from normjit.torch.tracing import as_they_are, named_once
 
 ORDERS = ("gated_rmsnorm", "rmsnorm_of_gated")  # formulas of the library
 FUNCTIONS = ("silu", "sigmoid")
@@ -86,7 +86,7 @@ class _Gated(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         x, gate, weight, ctx.norm, _ = inputs
-        ctx.save_for_backward(x, gate, weight)
+        ctx.save_for_backward(*as_they_are(x, gate, weight))
 
     @staticmethod
     def backward(ctx: Any, dy: torch.Tensor) -> Any:

@@ -29,6 +29,12 @@ def named_once(*tensors: torch.Tensor | None) -> Sequence[Any]:
     return [t if t is None or all([t is not each for each in tensors[:i]]) else t.view_as(t) for i, t in enumerate(tensors)]
 
 
+def as_they_are(*tensors: torch.Tensor | None) -> Sequence[Any]:
+    """Returns what an autograd.Function can save. In compiled code these are copies, because nothing there notices that
+    a saved tensor is written before the backward pass. Where none is, torch leaves the copies out of the graph."""
+    return [None if t is None else t.clone() for t in tensors] if torch.compiler.is_compiling() else tensors
+
+
 def _is_exporting() -> bool:
     """True inside torch.export. Called while torch.compile traces, because its own answer in torch 2.10 and 2.11 is
     True in everything that it traces."""
