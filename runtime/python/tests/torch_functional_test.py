@@ -323,6 +323,14 @@ def test_compiled_with_what_is_written_afterwards(norm, with_residual):
 
 
 @pytest.mark.parametrize("norm", NORMS)
+def test_compiled_vmap(norm):
+    x, w, b, dy = case(6, 5, 70)
+    compiled = torch.compile(torch.vmap(NORMS[norm], (1, None, None), 1), backend="aot_eager", fullgraph=True)
+    compiled(x, w, b).backward(dy)
+    check(norm, x, w, b, dy)
+
+
+@pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("transform", ["vjp", "jacrev", "jacfwd", "vmap", "grad"])
 @pytest.mark.parametrize("with_residual", [False, True])
 def test_transforms_of_functions(norm, transform, with_residual):

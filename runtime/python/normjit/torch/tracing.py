@@ -12,7 +12,7 @@ def is_looked_into() -> bool:
     """True if torch needs to see its own operators: in transforms, forward-mode derivatives, traces and exported
     programs. An exported program would keep only the forward pass of an autograd.Function, without a gradient."""
     if torch.compiler.is_compiling():
-        return _is_exporting() or is_transformed()
+        return _is_exporting() or torch.autograd.forward_ad._current_level >= 0 or _has_transforms()
     return (torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0
             or torch._C._get_tracing_state() is not None)
 
@@ -41,10 +41,15 @@ def _is_exporting() -> bool:
     return torch.compiler.is_exporting()
 
 
+def _has_transforms() -> bool:
+    return bool(torch._C._functorch.get_interpreter_stack())
+
+
 def _has_derivatives() -> bool:
     vmap = torch._C._functorch.TransformType.Vmap
     return any(each.key() != vmap for each in torch._C._functorch.get_interpreter_stack() or ())
 
 
 # See operators.serves().
-_is_exporting._dynamo_marked_constant = _has_derivatives._dynamo_marked_constant = True  # type: ignore[attr-defined]
+_is_exporting._dynamo_marked_constant = True  # type: ignore[attr-defined]
+_has_transforms._dynamo_marked_constant = _has_derivatives._dynamo_marked_constant = True  # type: ignore[attr-defined]
