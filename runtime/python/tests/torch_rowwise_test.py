@@ -55,6 +55,8 @@ def test_what_can_be_called():
         rowwise(torch.sigmoid)
     with pytest.raises(normjit.InvalidArgument, match="RMSNorm is a module; give a function that takes its weights as arguments"):
         rowwise(torch.nn.RMSNorm(8))
+    with pytest.raises(normjit.InvalidArgument, match="^rowwise: is str; must be a function"):
+        rowwise("norm n(x[M,N]) -> y[M,N] { y = x }")
 
 
 class Scaling(torch.nn.Module):

@@ -79,6 +79,8 @@ class _Rowwise:
     """A function as a formula for each kind of arguments."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
+        if not callable(function):
+            raise InvalidArgument(f"rowwise: is {type(function).__name__}; must be a function")
         functools.update_wrapper(self, function)
         self.__wrapped__ = function
         self._key = str(next(_numbers))  # a str, because not every version of torch.compile takes a number or an
