@@ -229,6 +229,7 @@ def measure(kind, options):
     compiled = [Contender("compiled torch", fresh(), options, backend="inductor"),
                 Contender("compiled by normjit", fresh(), options, backend="normjit")]
     running += reversed(compiled) if options.normjit_first else compiled
+    running = [each for each in running if each.name in (options.only or each.name)]
     rows = []
     for each in running:
         regions = len(normjit.torch.graph_report())
@@ -257,8 +258,8 @@ def measure(kind, options):
             row["kernels"] = gpu_kernels(each, arguments)
     # Steps that are neighbours in time share what disturbs them.
     by_name = {each.name: each.times for each in running}
-    pairs = zip(by_name["compiled torch"], by_name["compiled by normjit"])
-    return rows, statistics.median(ours and theirs / ours for theirs, ours in pairs)
+    pairs = zip(by_name.get("compiled torch", []), by_name.get("compiled by normjit", []))
+    return rows, statistics.median([theirs / ours for theirs, ours in pairs] or [float("nan")])
 
 
 def show(kind, rows, ratio):
@@ -286,6 +287,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--mode", help="of torch.compile, for both compiled contenders")
     parser.add_argument("--normjit-first", action="store_true", help="compiles by normjit before torch does")
+    parser.add_argument("--only", action="append", help="measure this contender alone: the first step is then a cold start")
     parser.add_argument("--small", action="store_true", help="tiny models, to try it")
     parser.add_argument("--json", help="write what was measured")
     options = parser.parse_args()

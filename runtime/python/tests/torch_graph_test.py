@@ -193,24 +193,56 @@ def test_times_are_measured():
     assert all(each["calls"] == 1 for each in report)
 
 
+def needs_of(model, *inputs):
+    """Returns the types and kinds of the shares that torch.compile's graph of a model needs."""
+    found = []
+
+    def seen(module, given):
+        found.extend((each.dtype, each.kind) for each in graph_calibration.needs_of(module, given))
+        return module
+
+    torch.compile(model, backend=seen)(*inputs)
+    return found
+
+
+def test_only_shares_that_decide_about_a_graph_are_measured(monkeypatch):
+    monkeypatch.setitem(graph_calibration.LEAST_ELEMENTS, "cpu", 1024)
+    norm, x = torch.nn.LayerNorm(64), torch.randn(16, 64)
+
+    def turned(x):
+        first, second = norm(x).chunk(2, -1)
+        return norm(x) * x.cos() + torch.cat([-second, first], -1) * x.sin()
+
+    assert needs_of(norm, x[:8]) == []
+    assert needs_of(norm, x) == [(torch.float32, "rows"), (torch.float32, "columns")]
+    with torch.no_grad():
+        assert needs_of(norm.bfloat16(), x.bfloat16()) == [(torch.bfloat16, "rows")]
+        with torch.autocast("cpu", torch.bfloat16):
+            linear = torch.nn.Linear(64, 64)
+            assert needs_of(linear, x) == [(torch.float32, "rows"), (torch.bfloat16, "rows")]
+        kinds = ["rows", "rotated", "rotated by angles"]
+        assert needs_of(turned, x.bfloat16()) == [(torch.bfloat16, kind) for kind in kinds]
+
+
 def test_shares_of_the_bandwidth_are_measured_once(monkeypatch, tmp_path):
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(graph_calibration, "_shares", {})
+    monkeypatch.setattr(graph_calibration, "_measured", {})
     monkeypatch.setitem(graph_calibration.SHAPES, "cpu", ((64, 64),))
+    monkeypatch.setitem(graph_calibration.LEAST_ELEMENTS, "cpu", 1)
     graph_calibration._read.cache_clear()
     cpu = torch.device("cpu")
     assert graph_calibration.share_of(cpu, torch.float32, "columns") == 1
     before = normjit.torch.GraphPass().uuid()
     model, x = made(MODELS["gated"], torch.float32)
     torch.compile(model, backend="normjit")(x)  # measures while Dynamo traces
-    shares = [graph_calibration.share_of(cpu, dtype, "columns") for dtype in (torch.float32, torch.bfloat16, torch.float16)]
-    assert all(0 < share <= 1 for share in shares) and shares[1] == shares[2]
+    share = graph_calibration.share_of(cpu, torch.float32, "columns")
+    assert 0 < share <= 1 and set(graph_calibration._measured) == {graph_calibration._key(cpu, torch.float32)}
     assert normjit.torch.GraphPass().uuid() != before
-    monkeypatch.setattr(graph_calibration, "_shares", {})
+    monkeypatch.setattr(graph_calibration, "_measured", {})
     monkeypatch.setattr(graph_calibration, "_share", None)
     graph_calibration._read.cache_clear()
-    graph_calibration.measure([cpu], with_rotations=False)  # from the file
-    assert [graph_calibration.share_of(cpu, dtype, "columns") for dtype in (torch.float32, torch.bfloat16)] == shares[:2]
+    needs = [graph_calibration.Need(cpu, torch.float32, kind) for kind in ("rows", "columns")]
+    assert graph_calibration.shares_of(needs)[needs[1]] == share  # from the file
     graph_calibration._read.cache_clear()
 
 

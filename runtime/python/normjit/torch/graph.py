@@ -42,12 +42,14 @@ class GraphPass(InferenceAware or CustomGraphPass):  # type: ignore[misc]
 
     take   which regions get normjit's kernel: "faster", those whose predicted time is lower than Inductor's; "all", each
            that a formula can compute; "none"
-    after  another pass, which runs before"""
+    after  another pass, which runs before
+    shares what Inductor's kernels reach, by which regions are judged; if None, what was measured on this machine"""
 
-    def __init__(self, take: str = "faster", after: Any = None) -> None:
+    def __init__(self, take: str = "faster", after: Any = None,
+                 shares: Mapping[graph_calibration.Need, float] | None = None) -> None:
         if take not in TAKE:
             raise InvalidArgument(f"{OPTION}: {take!r}; allowed: {', '.join(TAKE)}")
-        self.take, self.after = take, after
+        self.take, self.after, self.shares = take, after, shares
 
     def __call__(self, graph: torch.fx.Graph, is_inference: bool = False) -> None:
         for each in _listed(self.after):
@@ -56,17 +58,18 @@ class GraphPass(InferenceAware or CustomGraphPass):  # type: ignore[misc]
             else:
                 each(graph)
         if self.take != "none":
-            _rewrite(graph, self.take)
+            _rewrite(graph, self.take, self.shares)
 
     def uuid(self) -> Any:
         others = [each.uuid() if isinstance(each, CustomGraphPass) else None for each in _listed(self.after)]
         if None in others:
             return None  # the graph is then not cached
-        return (_fingerprint(), graph_calibration.fingerprint(), _why_not("cpu"), _kernels.is_batch_invariant(), self.take,
+        return (_fingerprint(), graph_calibration.fingerprint(self.shares), _why_not("cpu"), _kernels.is_batch_invariant(), self.take,
                 _is_recorded(), *others)
 
     def __eq__(self, other: object) -> bool:
-        return type(other) is GraphPass and (self.take, self.after) == (other.take, other.after)
+        return type(other) is GraphPass and (self.take, self.after, self.shares) == (
+            other.take, other.after, other.shares)
 
     def __hash__(self) -> int:
         return hash(self.take)
@@ -85,11 +88,8 @@ def backend(module: torch.fx.GraphModule, inputs: Any, *, mode: str | None = Non
         raise InvalidArgument(f"{unknown}: there is no such option; normjit's is {OPTION}, all others are Inductor's")
     patches = torch._TorchCompileInductorWrapper(mode, given, None).config
     others = patches.get("post_grad_custom_pre_pass", config.post_grad_custom_pre_pass)
-    patches = {**patches, "post_grad_custom_pre_pass": GraphPass(take, others)}
-    if take == "faster":
-        has_rotations = any(node.target in (torch.cat, torch.concat) for node in module.graph.nodes)
-        graph_calibration.measure(sorted({each.device for each in inputs if isinstance(each, torch.Tensor)}, key=str),
-                                  has_rotations)
+    shares = graph_calibration.shares_of(graph_calibration.needs_of(module, inputs) if take == "faster" else [])
+    patches = {**patches, "post_grad_custom_pre_pass": GraphPass(take, others, shares)}
     named: Any = {} if name is None else {"compile_region_name": name}
     return compile_fx(module, inputs, config_patches=patches, **named)
 
@@ -154,13 +154,13 @@ def _why_not(device: str) -> str | None:
     return _kernels.why_not(device)
 
 
-def _rewrite(graph: torch.fx.Graph, take: str) -> None:
+def _rewrite(graph: torch.fx.Graph, take: str, shares: Mapping[graph_calibration.Need, float] | None) -> None:
     """Puts kernels into a graph. The graph stays as it was if no region is taken, or if this code fails."""
     before, reported = torch.fx.Graph(), len(_reported)
     _copy(graph, before)
     is_changed = False
     try:
-        is_changed = _Rewriter(graph, take).run()
+        is_changed = _Rewriter(graph, take, shares).run()
     except Exception as error:
         logger.warning("graph: left to Inductor after a mistake of normjit's: %s: %s", type(error).__name__, error)
         for facts in _reported[reported:]:
@@ -186,8 +186,8 @@ def _copy(source: torch.fx.Graph, target: torch.fx.Graph) -> None:
 class _Rewriter:
     """Finds the regions of one graph, and replaces those to be taken."""
 
-    def __init__(self, graph: torch.fx.Graph, take: str) -> None:
-        self.graph, self.take = graph, take
+    def __init__(self, graph: torch.fx.Graph, take: str, shares: Mapping[graph_calibration.Need, float] | None) -> None:
+        self.graph, self.take, self.shares = graph, take, shares
         self.seen: set[Node] = set()
         self.has_rotations = False
 
@@ -262,7 +262,7 @@ class _Rewriter:
     def _planned(self, seed: Node, frame: Frame) -> _Plan:
         region = Region(frame, {node: i for i, node in enumerate(self.graph.nodes)})
         region.grow(seed)
-        return _Plan(region, seed, self.take)
+        return _Plan(region, seed, self.take, graph_costs.Machine(frame.device, self.shares))
 
     def _decide(self, plan: _Plan, facts: dict[str, Any]) -> str:
         """Replaces a region if it is to be taken, and returns the reason."""
@@ -280,13 +280,12 @@ class _Rewriter:
 class _Plan:
     """A region, its formula or the reason why there is none, and its predicted times."""
 
-    def __init__(self, region: Region, seed: Node, take: str) -> None:
+    def __init__(self, region: Region, seed: Node, take: str, on: graph_costs.Machine) -> None:
         self.region, self.take, self.by = region, take, None
         self.prediction: graph_costs.Prediction | None = None
         self.problem, self.around = "a formula cannot say what it sums", set(region.axes)
         if not region.axes:
             return
-        on = graph_costs.Machine(region.frame.device)
         try:
             predictor = graph_costs.Predictor(region, on) if hint(region.frame.rows) is not None else None
             if predictor is not None:

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures what share of a copy's bandwidth Inductor's kernels for norms reach on this machine: once for each device,
-type and version of torch. The numbers are kept in the folder of Inductor's cache."""
+type and version of torch, when a graph first needs it. The numbers are kept in the folder of Inductor's cache."""
 from __future__ import annotations
 
 import functools
 import json
+import math
 import os
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -17,44 +18,85 @@ from torch._inductor.runtime.cache_dir_utils import cache_dir
 import normjit
 from normjit.log import logger
 from normjit.torch import graph_times
+from normjit.torch.graph_nodes import hint
 
-DTYPES = (torch.float32, torch.bfloat16)
-SHAPES = {"cpu": ((512, 768), (4096, 1024)), "cuda": ((2048, 2048), (8192, 4096))}  # sizes that fit in caches, and
-                                                                                    # sizes that do not
+SHAPES = {"cpu": ((512, 768), (4096, 1024)), "cuda": ((8192, 4096),)}  # on CPUs, a size that fits in caches comes first
+LEAST_ELEMENTS = {"cpu": 512 * 768, "cuda": 2048 * 2048}  # in a smaller matrix, the start of a kernel takes the time
 FILE = "normjit_kernel_shares.json"
 HEAD = 128  # columns of the heads that are rotated
-Shares = dict[str, list[float]]  # for each kind of kernels that was measured, the share at each shape
+Measured = dict[str, list[float]]  # for each kind of kernels, the share at each shape
 
-_shares: dict[str, Shares] = {}
-
-
-def share_of(device: torch.device, dtype: torch.dtype, kind: str) -> float:
-    """Returns the largest share that kernels of a kind in KERNELS reached on this machine; 1 if it was not measured, which
-    counts Inductor's kernels as perfect."""
-    found = _known().get(_key(device, torch.bfloat16 if dtype.itemsize == 2 else torch.float32), {})
-    return min(max(found.get(kind, [1.0])), 1.0)
+_measured: dict[str, Measured] = {}
 
 
-def measure(devices: Iterable[torch.device], with_rotations: bool) -> None:
-    """Measures the shares that are not known yet. Must not be called while Inductor compiles."""
-    for device in devices:
-        for dtype in DTYPES if device.type in SHAPES else ():
-            known = _known().setdefault(_key(device, dtype), {})
-            for kind, kernel in KERNELS.items():
-                if kind in known or (kernel.is_rotation and not with_rotations):
-                    continue
-                shapes = SHAPES[device.type][-1:] if kernel.is_rotation else SHAPES[device.type]
-                try:
-                    known[kind] = [_share(device, dtype, shape, kernel) for shape in shapes]
-                    _keep()
-                except Exception as error:  # torch may fail or run out of memory; the numbers are optional
-                    logger.warning("Inductor's kernels could not be measured on %s, and count as perfect: %s", device, error)
-                    known[kind] = [1.0]
+class Need(NamedTuple):
+    """A kind in KERNELS on a device. The type is f32 or, for all types of 16 bits, bf16."""
+
+    device: torch.device
+    dtype: torch.dtype
+    kind: str
 
 
-def fingerprint() -> str:
-    """Returns the numbers as a text, for the keys of caches."""
-    return json.dumps(_known(), sort_keys=True)
+def share_of(device: torch.device, dtype: torch.dtype, kind: str, shares: Mapping[Need, float] | None = None) -> float:
+    """Returns the largest share that kernels of a kind in KERNELS reached: one of `shares` or, if None, the one that was
+    measured on this machine. A share that is missing is 1, which counts Inductor's kernels as perfect."""
+    need = Need(device, torch.bfloat16 if dtype.itemsize == 2 else torch.float32, kind)
+    if shares is not None:
+        return shares.get(need, 1.0)
+    return min(max(_known().get(_key(device, need.dtype), {}).get(kind, [1.0])), 1.0)
+
+
+def needs_of(module: torch.fx.GraphModule, inputs: Iterable[Any]) -> list[Need]:
+    """Returns which shares decide about the regions of a graph of Dynamo's, with these inputs."""
+    made = [node.meta.get("example_value") for node in module.graph.nodes if node.op == "call_function"]
+    called = {getattr(node.target, "__name__", node.target) for node in module.graph.nodes}  # functions and methods
+    given = [each for each in inputs if isinstance(each, torch.Tensor)]
+    kinds = ["rows"]
+    if torch.is_grad_enabled() and any(each.requires_grad for each in given):
+        kinds.append("columns")
+    if called & {"cat", "concat"}:
+        kinds += ["rotated", "rotated by angles"] if called & {"cos", "sin"} else ["rotated"]
+    needed = []
+    for device in sorted({each.device for each in given if each.device.type in SHAPES}, key=str):
+        matrices = [each for each in made if isinstance(each, torch.Tensor) and each.device == device and each.dim() > 1
+                    and each.is_floating_point()]
+        if any(math.prod(map(_size, each.shape)) >= LEAST_ELEMENTS[device.type] for each in matrices):
+            narrow = any(each.dtype.itemsize == 2 for each in matrices)
+            wide = any(each.dtype.itemsize == 4 and each.is_floating_point() and each.dim() > 1 for each in given)
+            dtypes = [torch.float32] * wide + [torch.bfloat16] * narrow
+            needed += [Need(device, dtype, kind) for dtype in dtypes for kind in kinds]
+    return needed
+
+
+def _size(size: Any) -> int:
+    known = hint(size)
+    return LEAST_ELEMENTS["cuda"] if known is None else known
+
+
+def shares_of(needs: Iterable[Need]) -> dict[Need, float]:
+    """Returns shares, after measuring those that are not known yet. Must not be called while Inductor compiles."""
+    return {need: _measure(need) for need in needs}
+
+
+def fingerprint(shares: Mapping[Need, float] | None) -> str:
+    """Returns shares as a text, for the keys of caches; if None, all that are known."""
+    if shares is None:
+        return json.dumps(_known(), sort_keys=True)
+    return json.dumps([(*map(str, need), share) for need, share in shares.items()])
+
+
+def _measure(need: Need) -> float:
+    device, dtype, kind = need
+    known, kernel = _known().setdefault(_key(device, dtype), {}), KERNELS[kind]
+    if kind not in known:
+        shapes = SHAPES[device.type][-1:] if kernel.is_rotation else SHAPES[device.type]
+        try:
+            known[kind] = [_share(device, dtype, shape, kernel) for shape in shapes]
+            _keep()
+        except Exception as error:  # torch may fail or run out of memory; the numbers are optional
+            logger.warning("Inductor's kernels could not be measured on %s, and count as perfect: %s", device, error)
+            known[kind] = [1.0]
+    return share_of(*need)
 
 
 def _layer(x: torch.Tensor, r: torch.Tensor, weight: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -133,17 +175,17 @@ def _key(device: torch.device, dtype: torch.dtype) -> str:
     return f"{name} {dtype} torch {torch.__version__} normjit {normjit.__version__}"
 
 
-def _known() -> dict[str, Shares]:
-    if not _shares:
-        _shares.update(_read())
-    return _shares
+def _known() -> dict[str, Measured]:
+    if not _measured:
+        _measured.update(_read())
+    return _measured
 
 
 @functools.lru_cache(maxsize=None)
-def _read() -> dict[str, Shares]:
+def _read() -> dict[str, Measured]:
     try:
         with open(os.path.join(cache_dir(), FILE)) as source:
-            found: dict[str, Shares] = json.load(source)
+            found: dict[str, Measured] = json.load(source)
     except (OSError, ValueError):  # no file was written yet, or not the whole file
         return {}
     return found
@@ -153,5 +195,5 @@ def _keep() -> None:
     folder = cache_dir()
     os.makedirs(folder, exist_ok=True)
     with tempfile.NamedTemporaryFile("w", dir=folder, delete=False) as target:
-        json.dump(_shares, target)
+        json.dump(_measured, target)
     os.replace(target.name, os.path.join(folder, FILE))  # readers see the old file or the new one

@@ -5,7 +5,7 @@ normjit's kernel is measured."""
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,13 +40,14 @@ class Moved:
 
 @dataclass(frozen=True)
 class Machine:
-    """What a device can do."""
+    """What a device can do; see graph_calibration.share_of() for `shares`."""
 
     device: torch.device
+    shares: Mapping[graph_calibration.Need, float] | None = None
 
     def inductor_seconds(self, moved: Moved, dtype: torch.dtype) -> float:
         total = moved.rows + moved.columns
-        share = graph_calibration.share_of(self.device, dtype, moved.kind)
+        share = graph_calibration.share_of(self.device, dtype, moved.kind, self.shares)
         start = CPU_KERNEL if self.device.type == "cpu" else GPU_KERNEL
         return total / (graph_times.bandwidth(self.device, total) * share) + moved.kernels * start
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from normjit.torch import graph_operator
 from normjit.torch.graph_operator import TYPES
@@ -60,6 +59,10 @@ def value(node: Any) -> torch.Tensor | None:
 def equal(size: Any, other: Any) -> bool:
     """True if sizes are known to be equal. If that is not known, it is not found out, because that would add a guard to
     the graph."""
+    if isinstance(size, int) and isinstance(other, int):
+        return size == other
+    from torch.fx.experimental.symbolic_shapes import statically_known_true  # imports sympy, which takes a second
+
     return bool(statically_known_true(size == other))
 
 
