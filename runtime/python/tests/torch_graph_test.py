@@ -224,6 +224,12 @@ def test_only_shares_that_decide_about_a_graph_are_measured(monkeypatch):
         assert needs_of(turned, x.bfloat16()) == [(torch.bfloat16, kind) for kind in kinds]
 
 
+def test_nested_tensors_are_compiled():
+    norm = torch.nn.LayerNorm(64)
+    nested = torch.nested.nested_tensor([torch.randn(3, 64), torch.randn(5, 64)], layout=torch.jagged)
+    torch.testing.assert_close(torch.compile(norm, backend="normjit")(nested).values(), norm(nested).values())
+
+
 def test_shares_of_the_bandwidth_are_measured_once(monkeypatch, tmp_path):
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(graph_calibration, "_measured", {})

@@ -88,10 +88,19 @@ def backend(module: torch.fx.GraphModule, inputs: Any, *, mode: str | None = Non
         raise InvalidArgument(f"{unknown}: there is no such option; normjit's is {OPTION}, all others are Inductor's")
     patches = torch._TorchCompileInductorWrapper(mode, given, None).config
     others = patches.get("post_grad_custom_pre_pass", config.post_grad_custom_pre_pass)
-    shares = graph_calibration.shares_of(graph_calibration.needs_of(module, inputs) if take == "faster" else [])
+    shares = _measured_for(module, inputs) if take == "faster" else {}
     patches = {**patches, "post_grad_custom_pre_pass": GraphPass(take, others, shares)}
     named: Any = {} if name is None else {"compile_region_name": name}
     return compile_fx(module, inputs, config_patches=patches, **named)
+
+
+def _measured_for(module: torch.fx.GraphModule, inputs: Any) -> dict[graph_calibration.Need, float]:
+    try:
+        return graph_calibration.shares_of(graph_calibration.needs_of(module, inputs))
+    except Exception as error:  # a bug of this code must not stop the compilation
+        logger.warning("graph: Inductor's kernels count as perfect after a mistake of normjit's: %s: %s",
+                       type(error).__name__, error)
+        return {}
 
 
 def _reset() -> None:

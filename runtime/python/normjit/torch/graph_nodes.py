@@ -270,4 +270,4 @@ def hint(size: Any) -> int | None:
     if isinstance(size, int):
         return size
     known = size.node.hint
-    return None if known is None else int(known)
+    return None if known is None or isinstance(known, torch.SymInt) else int(known)  # SymInt: of a nested tensor
