@@ -64,8 +64,8 @@ class GraphPass(InferenceAware or CustomGraphPass):  # type: ignore[misc]
         others = [each.uuid() if isinstance(each, CustomGraphPass) else None for each in _listed(self.after)]
         if None in others:
             return None  # the graph is then not cached
-        return (_fingerprint(), graph_calibration.fingerprint(self.shares), _why_not("cpu"), _kernels.is_batch_invariant(), self.take,
-                _is_recorded(), *others)
+        return (_fingerprint(), graph_calibration.fingerprint(self.shares), _why_not("cpu"), _kernels.is_batch_invariant(),
+                self.take, _is_recorded(), *others)
 
     def __eq__(self, other: object) -> bool:
         return type(other) is GraphPass and (self.take, self.after, self.shares) == (

@@ -30,7 +30,7 @@ _measured: dict[str, Measured] = {}
 
 
 class Need(NamedTuple):
-    """A kind in KERNELS on a device. The type is f32 or, for all types of 16 bits, bf16."""
+    """A kind in KERNELS on a device. The type is bf16 for all types of 16 bits, f32 for wider ones."""
 
     device: torch.device
     dtype: torch.dtype
@@ -62,7 +62,7 @@ def needs_of(module: torch.fx.GraphModule, inputs: Iterable[Any]) -> list[Need]:
                     and each.is_floating_point()]
         if any(math.prod(map(_size, each.shape)) >= LEAST_ELEMENTS[device.type] for each in matrices):
             narrow = any(each.dtype.itemsize == 2 for each in matrices)
-            wide = any(each.dtype.itemsize == 4 and each.is_floating_point() and each.dim() > 1 for each in given)
+            wide = any(each.dtype.itemsize >= 4 and each.is_floating_point() and each.dim() > 1 for each in given)
             dtypes = [torch.float32] * wide + [torch.bfloat16] * narrow
             needed += [Need(device, dtype, kind) for dtype in dtypes for kind in kinds]
     return needed
