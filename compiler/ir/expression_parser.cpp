@@ -107,7 +107,8 @@ struct ExpressionParser::Waiting {
     std::vector<ValueId> operands = {};  ///< the function's operands so far
 };
 
-/// Keeps what waits in a list, not on the thread's stack: that may be small, and texts come from files.
+/// Parses by operator precedence: what waits for an operand is in a list, not on the stack of the thread, which may be
+/// small.
 Expected<ValueId> ExpressionParser::sum() {
     std::vector<Waiting> waiting;
     for (;;) {
