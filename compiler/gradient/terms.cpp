@@ -7,7 +7,7 @@
 
 namespace normjit::gradient {
 
-Term of_value(ir::ValueId id, int power) { return {.coefficient = 1, .powers = {{id, power}}}; }
+Term of_value(ir::ValueId id, int power) { return {.coefficient = 1, .powers = {id, power}}; }
 
 Term operator*(const Term& a, const Term& b) {
     Term product = a;

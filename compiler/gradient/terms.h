@@ -4,16 +4,45 @@
 
 #include "ir/ir.h"
 
-#include <compare>
-#include <map>
+#include <algorithm>
+#include <cstddef>
+#include <utility>
 #include <vector>
 
 namespace normjit::gradient {
 
+/// Values with their powers, sorted by value. In one piece of memory, because gradients of long formulas copy many.
+class Powers {
+  public:
+    Powers() = default;
+    Powers(ir::ValueId id, int power) : all_{{id, power}} {}
+
+    /// Returns the power of a value, which is 0 at first.
+    int& operator[](ir::ValueId id) {
+        const auto place = std::ranges::lower_bound(all_, id, {}, &Power::first);
+        if (place != all_.end() && place->first == id) return place->second;
+        return all_.insert(place, {id, 0})->second;
+    }
+    void erase(ir::ValueId id) {
+        std::erase_if(all_, [id](const Power& power) { return power.first == id; });
+    }
+    auto find(ir::ValueId id) const { return std::ranges::find(all_, id, &Power::first); }
+
+    bool empty() const { return all_.empty(); }
+    size_t size() const { return all_.size(); }
+    auto begin() const { return all_.begin(); }
+    auto end() const { return all_.end(); }
+    bool operator==(const Powers&) const = default;
+
+  private:
+    using Power = std::pair<ir::ValueId, int>;
+    std::vector<Power> all_;
+};
+
 /// A product: a number times powers of values.
 struct Term {
     double coefficient = 1;
-    std::map<ir::ValueId, int> powers = {};  ///< no power is 0
+    Powers powers = {};  ///< no power is 0
 
     bool operator==(const Term&) const = default;
 };
