@@ -76,6 +76,8 @@ class Bench(Case):
         message = "shapes.txt:2: spec: cols is missing: the number of columns, at least 1"
         self.refused(2, message, "bench", shapes)
         self.refused(2, "--threads x: allowed: 1..1024, all", "bench", self.SPEC, "--threads", "1,x")
+        self.refused(2, "--against: must be heuristic or a schedule; schedule: kind 'fastest': allowed: cpu cuda",
+                     "bench", self.SPEC, "--against", "fastest")
         self.refused(2, "--pad-rows: on a CPU only, and not with --against", "bench", self.SPEC, "--pad-rows",
                      "--against", "heuristic")
 

@@ -256,8 +256,10 @@ Status run(const BenchOptions& options) {
         return invalid_argument("nothing to measure: give a shapes file or a spec (see normjit bench --help)");
     NORMJIT_TRY(std::vector<int> threads, read_threads(options.threads));
     if (!options.schedule.empty()) NORMJIT_RETURN_IF_ERROR(parse_schedule(options.schedule).status());
-    if (!options.against.empty() && options.against != against_heuristic)
-        NORMJIT_RETURN_IF_ERROR(parse_schedule(options.against).status());
+    if (!options.against.empty() && options.against != against_heuristic) {
+        const Status status = parse_schedule(options.against).status();
+        if (!status.ok()) return invalid_argument("--against: must be heuristic or a schedule; " + status.message());
+    }
     if (options.pad_rows && (options.device.device != "cpu" || !options.against.empty()))
         return invalid_argument("--pad-rows: on a CPU only, and not with --against");
     if (!options.json.empty() && options.json != "-")
