@@ -99,7 +99,7 @@ constexpr Rule rules[] = {
      [](const Said& said, const Spec& spec) {
          return !is_forward(spec) && said.names("eps") && spec.stats != Stats::recompute;
      }},
-    {"rounding", "is of rmsnorm",
+    {"rounding", "needs rmsnorm",
      [](const Said&, const Spec& spec) { return spec.rounding != Rounding::none && spec.norm != Norm::rmsnorm; }},
     {"rounding", "needs source=x",
      [](const Said&, const Spec& spec) { return spec.rounding != Rounding::none && spec.source != Source::x; }},

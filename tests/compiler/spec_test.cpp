@@ -155,7 +155,7 @@ TEST_CASE("rounding=llama is for rmsnorm only") {
         {"rmsnorm pass=forward cols=8 x=bf16 rounding=llama eps=1e-6",
          "rmsnorm pass=forward cols=8 x=bf16 rounding=llama eps=1e-06"},
         {"rmsnorm cols=8 rounding=gemma", "spec: rounding=gemma: allowed: none llama"},
-        {"layernorm cols=8 rounding=llama", "spec: rounding=llama: is of rmsnorm"},
+        {"layernorm cols=8 rounding=llama", "spec: rounding=llama: needs rmsnorm"},
         {"rmsnorm cols=8 source=xhat rounding=llama", "spec: rounding=llama: needs source=x"},
         {"rmsnorm cols=8 gamma_offset=1 rounding=llama", "spec: rounding=llama: has no gamma_offset"},
         {"rmsnorm cols=8 out=dx,dbeta rounding=llama", "spec: rounding=llama: has no beta"},
