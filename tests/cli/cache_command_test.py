@@ -70,9 +70,10 @@ class Cache(Case):
         asked = self.folder / "asked.txt"
         self.done("run", "rmsnorm rows=2 cols=8", env=os.environ | {"NORMJIT_CAPTURE": str(asked)})
         self.assertEqual(asked.read_text(), "rmsnorm rows=2 cols=8\n")
-        for none in ([], [self.file(b"# nothing\n", "none.txt")]):
-            message = "nothing to make: give a file of specs or a spec (see normjit cache fill --help)"
-            self.refused(2, message, "cache", "fill", *none)
+        self.refused(2, "nothing to make: give a file of specs or a spec (see normjit cache fill --help)", "cache", "fill")
+        none = self.file(b"# nothing\n", "none.txt")
+        for command in [["cache", "fill"], ["bench"], ["tune", "-o", self.folder / "r.jsonl"]]:
+            self.refused(2, "none.txt: has no spec; such a file has one in each line", *command, none)
         result = normjit("cache", "fill", "rmsnorm cols=8", "--device", "cuda:99", "--dir", warm)
         self.assertEqual(result.returncode, 3)
         self.assertIn("--device cuda:99: ", result.stderr)

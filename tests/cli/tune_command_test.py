@@ -109,7 +109,7 @@ class Tune(Case):
     def test_sizes_of_specs_that_are_for_any(self):
         any_size = "layernorm slices=any cols=64 per_slice=gamma"
         self.file((any_size + "\n").encode(), "shapes.txt")
-        self.refused(2, "shapes.txt:1: spec: rows is missing: the number of rows to make, at least 0; --rows gives it",
+        self.refused(2, "shapes.txt:1: spec: rows is missing: the number of rows to make, at least 1; --rows gives it",
                      *self.tune())
         self.refused(2, "shapes.txt:1: spec: slices=any: the number of slices to make is missing; --slices gives it",
                      *self.tune("--rows", "8"))
@@ -119,7 +119,7 @@ class Tune(Case):
 
     def test_usage(self):
         self.file(b"layernorm rows=3 cols=64\nlayernorm cols=7\n", "shapes.txt")
-        self.refused(2, "shapes.txt:2: spec: rows is missing: the number of rows to make, at least 0; --rows gives it",
+        self.refused(2, "shapes.txt:2: spec: rows is missing: the number of rows to make, at least 1; --rows gives it",
                      *self.tune())
         self.refused(2, "nothing to tune: give a shapes file or a spec (see normjit tune --help)",
                      "tune", "-o", self.folder / "r.jsonl")

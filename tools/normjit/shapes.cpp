@@ -38,7 +38,10 @@ Expected<OpenSpec> read_spec(std::string text, const std::string& where, const S
     const auto missing = [&](std::string_view what, std::string_view option) {
         return invalid_argument(fmt::format("{}spec: {}{}", where, what, sizes->are_options ? option : ""));
     };
-    if (!open.spec.rows) return missing("rows is missing: the number of rows to make, at least 0", "; --rows gives it");
+    if (!open.spec.rows)
+        return missing(
+            fmt::format("rows is missing: the number of rows to make, at least {}", sizes->are_options ? 1 : 0),
+            "; --rows gives it");
     if (!open.spec.slices) return missing("slices=any: the number of slices to make is missing", "; --slices gives it");
     return open;
 }
@@ -101,6 +104,8 @@ Expected<std::vector<OpenSpec>> read(const std::vector<std::string>& inputs, con
         NORMJIT_TRY(OpenSpec spec, read_spec(text, "", sizes));
         specs.push_back(std::move(spec));
     }
+    if (specs.empty() && !inputs.empty())
+        return invalid_argument(fmt::format("{}: has no spec; such a file has one in each line", inputs.front()));
     return specs;
 }
 

@@ -15,7 +15,7 @@ namespace normjit::cli {
 /// Sizes for specs that leave rows or slices open. Without them, such a spec is an error.
 struct Sizes {
     std::optional<int64_t> rows, slices;
-    bool are_options = false;  ///< true if --rows and --slices give them
+    bool are_options = false;  ///< true if --rows and --slices give them, from 1 on
 };
 
 /// Joins words to the text of a spec. A word that is the name of a file with a formula, *.norm, or begins with one, as
