@@ -123,6 +123,9 @@ class Tune(Case):
                      *self.tune())
         self.refused(2, "nothing to tune: give a shapes file or a spec (see normjit tune --help)",
                      "tune", "-o", self.folder / "r.jsonl")
+        result = normjit("tune", "layernorm rows=1000000000 cols=1000", "-o", self.folder / "r.jsonl")
+        self.assertEqual(result.returncode, 3)  # as for normjit bench
+        self.assertRegex(result.stderr, "rows=1000000000 cols=1000 take 10.9 TiB; this machine has ")
         self.refused(2, "--shard 5/4: must be one of several parts, such as 1/4",
                      *self.tune("--rows", "8", "--shard", "5/4"))
         self.done("tune", "rmsnorm rows=8 cols=8", "-o", self.folder / "r.jsonl", "--shard", "2/2")

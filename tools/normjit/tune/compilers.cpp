@@ -77,7 +77,7 @@ void serve_compiler(Channel& channel, int memory) {
         const auto bytes = compile(*request);
         const Status status = bytes.ok() ? write_all(memory, *bytes) : bytes.status();
         Json answer = {{"bytes", bytes.ok() ? bytes->size() : 0}};
-        if (!status.ok()) answer = {{"error", status.message()}, {"code", static_cast<int>(status.code())}};
+        if (!status.ok()) answer = error_message(status);
         if (!channel.send(answer).ok()) return;
     }
 }
@@ -133,7 +133,7 @@ void Compilers::receive(Process& process, Channel::Time deadline) {
     if (!answer.ok()) {
         artifact = failed(fmt::format("its compiler's process ended: {}", process.child.kill()));
     } else if (answer->contains("error")) {
-        artifact = Status(static_cast<Code>((*answer)["code"].get<int>()), (*answer)["error"].get<std::string>());
+        artifact = error_of(*answer);
     } else if (const auto bytes = read_all(process.memory, (*answer)["bytes"]); bytes.ok()) {
         artifact = parse_artifact(*bytes);
     }

@@ -55,7 +55,7 @@ Status DeviceTuner::start() {
     NORMJIT_TRY(const Json hello, ask(nullptr, options_.timeout_seconds));
     if (hello.contains("error")) {
         worker_.kill();
-        return Status(static_cast<Code>(hello["code"].get<int>()), hello["error"].get<std::string>());
+        return error_of(hello);
     }
     device_.model = hello["model"];
     NORMJIT_TRY(device_.target, parse_target(hello["target"].get<std::string>()));
@@ -81,7 +81,7 @@ Status DeviceTuner::open(const Spec& spec, const std::vector<Schedule>& ahead) {
     NORMJIT_RETURN_IF_ERROR(start());
     const Json request = {{"op", "open"}, {"spec", to_text(spec)}, {"ahead", texts_of(ahead)}};
     NORMJIT_TRY(const Json answer, ask(request, open_seconds));
-    if (answer.contains("error")) return failed(answer["error"].get<std::string>());
+    if (answer.contains("error")) return error_of(answer);
     caches_ = answer["caches"];
     copies_ = answer["copies"];
     return {};
@@ -166,7 +166,7 @@ Expected<Json> DeviceTuner::time_finalists(const Spec& spec, std::vector<Schedul
         const Json request = {
             {"op", "final"}, {"schedules", texts_of(schedules)}, {"seconds", seconds}, {"warm", warm}};
         auto result = ask(request, options_.timeout_seconds + seconds);
-        if (result.ok() && result->contains("error")) result = failed((*result)["error"].get<std::string>());
+        if (result.ok() && result->contains("error")) result = error_of(*result);
         if (result.ok() || schedules.empty()) return result;
         schedules.pop_back();  // one of them may have caused it
     }

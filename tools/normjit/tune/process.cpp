@@ -64,6 +64,14 @@ Expected<Json> Channel::receive(Time deadline) {
     }
 }
 
+Json error_message(const Status& error) {
+    return {{"error", error.message()}, {"code", static_cast<int>(error.code())}};
+}
+
+Status error_of(const Json& message) {
+    return {static_cast<Code>(message["code"].get<int>()), message["error"].get<std::string>()};
+}
+
 Expected<Child> Child::start(const Main& main) {
     int ends[2];
     if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)

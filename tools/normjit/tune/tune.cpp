@@ -273,7 +273,8 @@ Command add_tune(const CommandLine& program) {
     add_threads_option(line, options->device);
     line.add_option("--budget", options->budget,
                     "Stop after this time, such as 90s, 10m or 2h; shared among the problems");
-    line.add_option("--shard", options->shard, "Only a part of the problems: 1/4 is the first of four");
+    line.add_option("--shard", options->shard,
+                    "Only a part of the problems: 1/4 is the first of four, 4/4 or 0/4 the last");
     line.add_option("--rows", options->rows, "For specs without rows", {.range = {{1, int64_t{1} << 40}}});
     line.add_option("--slices", options->slices, "For specs of slices=any", {.range = {{1, int64_t{1} << 40}}});
     line.add_option("--candidates", options->most,

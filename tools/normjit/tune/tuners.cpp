@@ -38,7 +38,9 @@ Clock::time_point end_of(Clock::time_point deadline, int at, size_t problems, si
 }
 
 Json error_event(std::string_view event, const Status& status) {
-    return {{"event", event}, {"error", status.message()}, {"code", static_cast<int>(status.code())}};
+    Json message = error_message(status);
+    message["event"] = event;
+    return message;
 }
 
 /// Runs in the process of a tuner. If the worker cannot start, leaves the problems to the other tuners.
@@ -66,15 +68,14 @@ void run_tuner(const TunerOptions& options, const std::vector<Spec>& specs, Queu
     }
 }
 
-Status error_of(const Json& event, const std::string& where = {}) {
-    return {static_cast<Code>(event["code"].get<int>()), where + event["error"].get<std::string>()};
-}
-
 /// Takes what a tuner says about a problem that it has finished.
 void take(const Json& event, const std::vector<Spec>& specs, Results& results) {
     const auto at = event["at"].get<size_t>();
     const std::string spec = to_text(specs[at]);
-    if (event.contains("error")) return results.errors.push_back(error_of(event, spec + ": "));
+    if (event.contains("error")) {
+        const Status error = error_of(event);
+        return results.errors.push_back(Status(error.code(), spec + ": " + error.message()));
+    }
     if (auto record = parse_record(event["record"].get<std::string>())) results.records[at] = *std::move(record);
     if (event["was_done"]) ++results.done_before;
     for (const std::string how : event["failures"]) results.failures.push_back(fmt::format("{}: {}", spec, how));

@@ -38,7 +38,7 @@ class Worker {
             const auto request = channel_.receive(Clock::time_point::max());
             if (!request.ok()) return;
             auto answer = answer_to(*request);
-            sent = channel_.send(answer.ok() ? *answer : Json{{"error", answer.status().message()}});
+            sent = channel_.send(answer.ok() ? *answer : error_message(answer.status()));
             if (compilers_.are_gone()) return;  // the next worker gets new ones
         }
     }
@@ -182,9 +182,7 @@ class Worker {
 }  // namespace
 
 void serve(const DeviceOptions& device, Channel& channel) {
-    const auto refuse = [&](const Status& status) {
-        static_cast<void>(channel.send({{"error", status.message()}, {"code", static_cast<int>(status.code())}}));
-    };
+    const auto refuse = [&](const Status& status) { static_cast<void>(channel.send(error_message(status))); };
     auto compilers =
         Compilers::start(Compilers::usual_count(device.device));  // while this process still has one thread and no GPU
     if (!compilers.ok()) return refuse(compilers.status());

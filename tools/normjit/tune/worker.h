@@ -41,6 +41,10 @@ class Channel {
     std::string buffer_;  ///< bytes that were read beyond the last line
 };
 
+/// An error as a message, {"error", "code"}, and the error that such a message is about.
+Json error_message(const Status& error);
+Status error_of(const Json& message);
+
 /// A child of this process, which must have only one thread and never have used a GPU. The child ends with its parent.
 class Child {
   public:
@@ -79,7 +83,7 @@ class Child {
 /// trial compares with the heuristic's schedule and ends early when it is clear that `best`, a gain, is out of reach.
 /// Compilers compile the schedules in `ahead` meanwhile, for a GPU. A final's first kernel is the heuristic's; it runs
 /// twice, and `noise` is how much it seems to differ from itself. A warm final stays with one copy of the data. Any
-/// answer can be {"error":...} instead.
+/// answer can be {"error", "code"} instead.
 void serve(const DeviceOptions& device, Channel& channel);
 
 }  // namespace normjit::cli::tune
