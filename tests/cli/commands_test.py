@@ -17,6 +17,10 @@ class Help(Case):
             text = self.done(name, "--help")
             self.assertIn(f"Examples:\n  normjit {name}", text)
             self.assertIn("--json", text)
+        filling = self.done("cache", "fill", "--help")
+        for option in ["--dir TEXT", "--json", "--device TEXT"]:  # two options are those of every action
+            self.assertRegex(filling, rf"\n  {option}")
+        self.assertEqual(filling.count("--help"), 1)
         self.assertIn("Exit codes: 0 done; 1 it ran and failed; 2 bad input or usage; 3", self.done("--help"))
 
     def test_version(self):
@@ -32,7 +36,17 @@ class Help(Case):
         self.refused(2, f"unknown command '--bogus'; {actions}", "cache", "--bogus")
         self.refused(2, f"unknown command '--json'; {commands}", "--json", "info")
         self.refused(2, f"unknown command 'paint'; {commands}", "paint")
-        self.refused(2, "The following argument was not expected: --colour (see normjit run --help)", "run", "--colour")
+        self.refused(2, "unknown option '--colour' (see normjit run --help)", "run", "--colour")
+        self.refused(2, "unknown option '--chekc'; did you mean '--check'? (see normjit run --help)",
+                     "run", "rmsnorm rows=4 cols=8", "--chekc=true")
+        self.refused(2, "unknown option '--siz'; did you mean '--size'? (see normjit cache gc --help)", "cache", "gc", "--siz", "1")
+        self.refused(2, "'extra' is not expected (see normjit cache gc --help)", "cache", "gc", "extra")
+        self.refused(2, "--seed: is given twice (see normjit run --help)", "run", "--seed", "1", "--seed", "2")
+        self.refused(2, "--seed: its value is missing (see normjit run --help)", "run", "--seed", "1", "--seed")
+        self.refused(2, "--dir: its value is missing (see normjit cache list --help)", "cache", "list", "--dir")
+        self.refused(2, "--output is required (see normjit cache pack --help)", "cache", "pack")
+        self.refused(2, "--backend: lvm: allowed: automatic x64 llvm portable; did you mean 'llvm'? (see normjit run --help)",
+                     "run", "--backend", "lvm")
         self.refused(2, "--check: maybe: must be true or false (see normjit run --help)", "run", "rmsnorm", "--check=maybe")
         self.refused(2, "--target needs a spec", "info", "--target", "host")
         for command in ("compile", "info"):
@@ -67,7 +81,7 @@ class Help(Case):
 
     def test_an_empty_value_is_not_the_default(self):
         for line in ["run --output", "run --schedule", "compile --emit", "bench --json", "tune --budget", "cache gc --dir"]:
-            command, *_, option = line.split()
+            command, _, option = line.rpartition(" ")
             self.refused(2, f"{option}: must not be empty (see normjit {command} --help)", *line.split(), "")
 
 

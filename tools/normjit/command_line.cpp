@@ -65,6 +65,58 @@ bool takes_any_number(const CLI::Option& option) {
     return option.get_expected_max() >= CLI::detail::expected_max_vector_size;
 }
 
+/// Returns the command that read the words: "fill" for normjit cache fill.
+const CLI::App& command_of_words(const CLI::App& app) {
+    const auto given = app.get_subcommands();
+    return given.empty() ? app : command_of_words(*given.front());
+}
+
+/// Returns how the user calls a command: "normjit cache fill".
+std::string path_of(const CLI::App& app) {
+    const CLI::App* outer = app.get_parent();
+    return outer == nullptr ? app.get_name() : path_of(*outer) + " " + app.get_name();
+}
+
+/// Returns the options of a command that have a name. An inner command may accept those of the outer one as well.
+std::vector<const CLI::Option*> named_options(const CLI::App& app) {
+    std::vector<const CLI::Option*> named;
+    for (const CLI::Option* option : app.get_options()) {
+        if (option->nonpositional()) named.push_back(option);
+    }
+    if (!app.get_fallthrough()) return named;
+    for (const CLI::Option* option : named_options(*app.get_parent())) {
+        if (app.get_option_no_throw(option->get_name()) == nullptr) named.push_back(option);
+    }
+    return named;
+}
+
+/// Says which word nobody expected, and what was probably meant.
+std::string unexpected_word(const CLI::App& command, const std::string& word) {
+    if (!word.starts_with('-')) return fmt::format("'{}' is not expected", text::shown(word));
+    std::vector<std::string> names;
+    for (const CLI::Option* option : named_options(command)) names.push_back(option->get_name());
+    const std::vector<std::string_view> views(names.begin(), names.end());
+    const std::string name = word.substr(0, word.find('='));
+    return fmt::format("unknown option '{}'{}", text::shown(name), text::did_you_mean(name, views));
+}
+
+/// Says what CLI11 found wrong. Its own words for some mistakes are hard to understand, and differ between versions.
+std::string wrong_words(const CLI::App& app, const CLI::App& command, const CLI::ParseError& error) {
+    const std::string words = error.what();
+    const auto kind = static_cast<CLI::ExitCodes>(error.get_exit_code());
+    if (kind == CLI::ExitCodes::ExtrasError) {
+        const std::vector<std::string> extras = app.remaining(true);
+        return extras.empty() ? words : unexpected_word(command, extras.front());
+    }
+    if (kind != CLI::ExitCodes::ArgumentMismatch) return words;
+    const std::string name = words.substr(0, words.find(':'));
+    const auto options = named_options(command);
+    const auto option = std::ranges::find(options, name, [](const CLI::Option* each) { return each->get_name(); });
+    if (option == options.end()) return words;
+    return name +
+           ((*option)->count() > 1 && !takes_any_number(**option) ? ": is given twice" : ": its value is missing");
+}
+
 /// Returns the names of an option, and what it takes.
 std::string option_text(const CLI::Option& option) {
     std::vector<std::string> names;
@@ -88,11 +140,10 @@ class Help final : public CLI::FormatterBase {
   public:
     std::string make_help(const CLI::App* app, std::string name, CLI::AppFormatMode) const override {
         std::string usage, positionals, options, commands;
+        for (const CLI::Option* option : named_options(*app))
+            options += line(option_text(*option), option->get_description());
         for (const CLI::Option* option : app->get_options()) {
-            if (option->nonpositional()) {
-                options += line(option_text(*option), option->get_description());
-                continue;
-            }
+            if (option->nonpositional()) continue;
             positionals += line(option_text(*option), option->get_description());
             const std::string values = option->get_name(true) + (takes_any_number(*option) ? "..." : "");
             usage += option->get_required() ? " " + values : " [" + values + "]";
@@ -168,7 +219,15 @@ void CommandLine::add_flag(const char* names, bool& value, const char* help) con
 
 void CommandLine::add_choice(const char* names, const std::vector<std::string>& allowed,
                              std::function<void(const std::string&)> choose, const char* help) const {
-    app_->add_option_function<std::string>(names, choose, help)->check(CLI::IsMember(allowed));
+    const auto refuse_other = [allowed](const std::string& word) {
+        if (std::ranges::find(allowed, word) != allowed.end()) return std::string();
+        const std::vector<std::string_view> views(allowed.begin(), allowed.end());
+        return fmt::format("{}: allowed: {}{}", text::shown(word), fmt::join(allowed, " "),
+                           text::did_you_mean(word, views));
+    };
+    app_->add_option_function<std::string>(names, choose, help)
+        ->check(refuse_other)
+        ->type_name(fmt::format("TEXT:{{{}}}", fmt::join(allowed, ",")));
 }
 
 bool CommandLine::was_given() const { return app_->parsed(); }
@@ -195,9 +254,11 @@ ProgramLine::Parsed ProgramLine::parse(int argc, char** argv) {
             app_->exit(error, asked, asked);
             return {Outcome::asked_for_text, asked.str()};
         }
+        const CLI::App& command = command_of_words(*app_);
         const std::string wrong = wrong_command(*app_, app_->get_name(), argc < 2 ? "" : argv[1]);
+        if (!wrong.empty()) return {Outcome::wrong, wrong};
         return {Outcome::wrong,
-                wrong.empty() ? fmt::format("{} (see {} {} --help)", error.what(), app_->get_name(), argv[1]) : wrong};
+                fmt::format("{} (see {} --help)", wrong_words(*app_, command, error), path_of(command))};
     }
 }
 
