@@ -5,6 +5,7 @@
  * differences.
  *
  * Functions that can fail return a normjit_status, and normjit_last_error() gives the reason in words. Nothing throws.
+ * A call that fails makes no handle, and leaves the caller's pointer to one as it was.
  * Structs start with their size: normjit_arguments a = {.size = sizeof a}. Fields that are zero take their defaults,
  * except in a normjit_spec. Several threads may use a handle at once. Destroying NULL does nothing.
  * dlclose() does not unload the library, so handles stay valid. */
