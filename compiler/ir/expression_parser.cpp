@@ -77,9 +77,9 @@ Expected<Token> ExpressionParser::word(std::string_view what) {
     return token;
 }
 
-/// What waits for the operand after it: an operator, a sign, an open parenthesis, or a function.
+/// An operator, a sign, an open parenthesis or a function that waits for the operand after it.
 struct ExpressionParser::Waiting {
-    /// How tightly the operand belongs to it. A sign is between * and ^: -a ^ 2 is -(a ^ 2).
+    /// How tightly it binds the operand. A sign is between * and ^: -a ^ 2 is -(a ^ 2).
     enum Binding { open, sum, product, sign, power, sign_of_exponent };
 
     /// Returns `open` for a token that is no operator between two operands.

@@ -5,7 +5,7 @@
 //     k          = (x * log2_e + rounding) - rounding   the integer nearest to z / ln 2
 //     rest       = k * ln2_high - x + k * ln2_low       exp(-z) = exp(rest) * 2^-k
 //     power      = ldexp(1, k)
-//     sigmoid(z) = power / (power + 1 + (exp(rest) - 1))      with what rounding takes from power + 1
+//     sigmoid(z) = power / (power + 1 + (exp(rest) - 1))      where the rounding error of power + 1 is added
 //     silu(z)    = z * power / (the same)
 //
 // Sums are written so that a back end without FMAs stays accurate: ln2_high has few bits, and k * ln2_high is exact.

@@ -71,8 +71,8 @@ Values overlaps(const SearchedProblem& p, const Schedule& schedule) {
 
 Values prefetches(const SearchedProblem&, const Schedule&) { return {0, 1, 2, 3}; }
 
-/// Returns thresholds that count this problem's rows as few and as many: the heuristic's, and its opposite if the
-/// columns can be split.
+/// Returns the heuristic's threshold and, if the columns can be split, one that decides the opposite for this problem:
+/// that its rows are few where the heuristic has many, or many where it has few.
 Values split_rows(const SearchedProblem& p, const Schedule&) {
     const int64_t usual = cpu_of(p.heuristic).split_rows;
     if (p.target.cpu.cores == 1 || p.spec.cols < 2 * least_range_columns || p.spec.invariant ||

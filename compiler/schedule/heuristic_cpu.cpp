@@ -130,8 +130,8 @@ Prefetch choose_prefetch(const Spec& spec, const Target& target, const CpuSchedu
     return one_block || !next_fits ? current_row : next_block_into_l2;
 }
 
-/// Returns the most columns of a range. Each range has its own row sums in four vectors, each element of which adds up
-/// at most 16384 columns. Longer f32 sums would stop growing (NOTES N-609).
+/// Returns the most columns of a range. A range keeps its row sums in four vectors, and each element of these adds up at
+/// most 16384 columns. Longer f32 sums would stop growing (NOTES N-609).
 int64_t widest_range(const Target& target) { return int64_t{16384} * target.vector_bytes(); }
 
 /// Returns the number of row groups if there are too few rows for several groups per core: one for each wide row, or

@@ -24,7 +24,7 @@ inline float from_f16(uint16_t word) {
     return std::bit_cast<float>(bits | sign);
 }
 
-/// Rounds to nearest even. For a denormal result, an addition aligns its lowest bit with that of a float and rounds.
+/// Rounds to nearest even. For a denormal result, an addition aligns its lowest bit with a float's and rounds.
 inline uint16_t to_f16(float number) {
     constexpr uint32_t overflow = (127 + 16) << 23, smallest_normal = (127 - 14) << 23, infinity = 0xff << 23;
     constexpr uint32_t rebias = static_cast<uint32_t>(15 - 127) << 23, aligner = (127 - 15 + 23 - 10 + 1) << 23;
@@ -70,7 +70,7 @@ inline float from_e4m3(uint8_t code) {
 inline float from_e5m2(uint8_t code) { return from_f16(static_cast<uint16_t>(code << 8)); }
 
 /// Rounds to nearest even, but not beyond the largest finite value. For a denormal result, an addition aligns its
-/// lowest bit with that of a float and rounds.
+/// lowest bit with a float's and rounds.
 inline uint8_t to_small(float number, const SmallFormat& format) {
     if (number != number) return small_nan;
     const auto bits = std::bit_cast<uint32_t>(number);

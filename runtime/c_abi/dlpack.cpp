@@ -194,7 +194,7 @@ Status check_shape(std::string_view tensor, const dlpack::Tensor& from) {
     return {};
 }
 
-/// Takes the number of rows or slices from a tensor. Refuses a number that differs from that of earlier tensors.
+/// Takes the number of rows or slices from a tensor. Refuses a number that earlier tensors do not have.
 Status agree(std::string_view tensor, std::string_view what, const std::optional<int64_t>& said, bool is_known,
              int64_t& number) {
     if (!said) return {};

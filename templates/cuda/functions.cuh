@@ -118,7 +118,7 @@ NORMJIT_DEVICE Math sigmoid(Math a) {
     return quotient(a < 0 ? power : Math(1), Math(1) + power);
 }
 
-// Returns exp(x * x / 2) * erfc(x / sqrt(2)) / 2 * x for x >= 0. The polynomial is that of expand_functions.cpp.
+// Returns exp(x * x / 2) * erfc(x / sqrt(2)) / 2 * x for x >= 0. expand_functions.cpp has the polynomial.
 NORMJIT_DEVICE Sum<float> weighted_tail(float x) {
     constexpr float middle = 2.5f, first = 0.7066566348075867f, first_low = 2.5269525e-08f;
     constexpr float others[] = {-0.433692008f,  0.131986961f,   0.00923579466f,   -0.0163859855f,  -0.00160037773f,

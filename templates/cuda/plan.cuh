@@ -212,7 +212,7 @@ struct Layout {
     static constexpr int vectors = ceil_div(all_vectors, P::cluster);  // vectors of a row per block
     static constexpr int steps = ceil_div(vectors, lanes);             // vectors per lane
     // least_vectors: the fewest vectors that a block has, at the best shift. full_steps: steps in which all lanes of
-    // all blocks have a vector. inner_steps: those of them without the last vector of the row; step 0 has the first.
+    // all blocks have a vector. inner_steps: full steps without the last vector of the row; step 0 has the first.
     static constexpr int least_vectors = at_least(ceil_div(P::cols, width) - (P::cluster - 1) * vectors, 0);
     static constexpr int full_steps = least_vectors / lanes, inner_steps = at_least(least_vectors - 1, 0) / lanes;
     static constexpr bool exact = !shifted && full_steps == steps;

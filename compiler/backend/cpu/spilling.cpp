@@ -130,7 +130,7 @@ class Spilling {
     size_t first_store_;
     std::map<ValueId, std::vector<size_t>> uses_;
     std::set<ValueId> loaded_;        ///< inputs, constants and values that are reloaded
-    std::set<ValueId> known_, live_;  ///< the body's own values that are needed later, and those of them in registers
+    std::set<ValueId> known_, live_;  ///< the body's own values that are needed later; the part of them in registers
     std::map<ValueId, int> places_;
     std::set<int> free_places_;
     int places_made_ = 0;

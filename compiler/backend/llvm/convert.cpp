@@ -233,7 +233,7 @@ Value* Builder::from_half_bits(Value* words) {
 }
 
 /// Converts f32 to f16, rounding to nearest even. For a normal result, changes the bias of the exponent and rounds in
-/// integers. For a denormal result, an addition aligns its lowest bit with that of an f32 and rounds. NaNs become quiet
+/// integers. For a denormal result, an addition aligns its lowest bit with an f32's and rounds. NaNs become quiet
 /// and keep their top payload bits.
 Value* Builder::to_half_bits(Value* value) {
     constexpr uint32_t overflow = (127 + 16) << 23, smallest_normal = (127 - 14) << 23, infinity = 0xff << 23;

@@ -197,7 +197,7 @@ def _gradients(ctx: Any, of_tensors: list[torch.Tensor | None]) -> tuple[Any, ..
 
 def is_eager(tensors: Sequence[torch.Tensor | None]) -> bool:
     """True if kernels can be called for these tensors without torch's dispatcher, which takes as long as a small
-    kernel. The dispatcher's modes, such as that of make_fx(), would not see such a call."""
+    kernel. The dispatcher's modes, such as make_fx()'s, would not see such a call."""
     if torch.compiler.is_compiling() or is_looked_into() or torch._C._len_torch_dispatch_stack() or (
             torch._C._dispatch_tls_is_dispatch_key_included(torch._C.DispatchKey.PreDispatch)):
         return False

@@ -208,8 +208,7 @@ class Frame:
                      product(tensor.shape[split:-1]) if rows_first else lead, split, lead, rows_first)
 
     def parts(self, dims: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
-        """Divides what belongs to the dimensions of a matrix, its sizes for example, into that of its slices and that of
-        their rows."""
+        """Divides the sizes of a matrix, or other values for each dimension, into the slices' and the rows'."""
         return graph_operator.parts(dims, self.code)
 
     @property

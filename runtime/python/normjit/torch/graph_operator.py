@@ -84,7 +84,7 @@ def output_shapes(shape: Sequence[Any], split: int) -> dict[str, tuple[Any, ...]
 
 
 def parts(dims: Sequence[Any], split: int) -> tuple[Sequence[Any], Sequence[Any]]:
-    """Divides what belongs to the dimensions of a matrix into that of its slices and that of their rows. The first
+    """Divides the sizes of a matrix, or other values for each dimension, into the slices' and the rows'. The first
     `split` dimensions are slices; with a negative number, they are rows. The last one is columns."""
     first, others = dims[:abs(split)], dims[abs(split):-1]
     return (others, first) if split < 0 else (first, others)

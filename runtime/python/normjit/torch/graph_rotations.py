@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rotations of rows by half their length, as in rotary embeddings. While regions are searched, the graph has each
-rotation as one operation, graph_nodes.turn(), which formulas can express."""
+"""Rotations of rows by half their length, as in rotary embeddings. During the search for regions, each rotation is
+one operation of the graph, graph_nodes.turn(), which formulas can express."""
 from __future__ import annotations
 
 from typing import Any, NamedTuple

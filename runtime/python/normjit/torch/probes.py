@@ -177,7 +177,7 @@ def types_of(module):
 
 
 def parameters_or_none(module):
-    """Returns those of a module's attributes weight and bias that are tensors or None. A bias may also be a setting."""
+    """Returns a module's weight and bias by name, but only tensors and None, because `bias` may also be a setting."""
     found = {name: getattr(module, name) for name in ("weight", "bias") if hasattr(module, name)}
     return {name: t for name, t in found.items() if t is None or isinstance(t, torch.Tensor)}
 

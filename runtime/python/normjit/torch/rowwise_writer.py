@@ -22,7 +22,7 @@ NOT_GIVEN = "a tensor of shape {} is not an argument of the function; pass tenso
 
 class Writer:
     """Writes the operations of a traced graph as lines of a formula. In torch, values of [M] have the shape [..., 1]
-    or, without the last dimension, [...]. The axis of half a row is that of halves.Kind."""
+    or, without the last dimension, [...]. Half a row has the axis of halves.Kind."""
 
     SAME = {Aten._to_copy.default, Aten.clone.default, Aten.alias.default, Aten.lift_fresh_copy.default,
             Aten.detach.default}  # some versions of torch record detach; the check of gradients refuses it
