@@ -136,18 +136,24 @@ def _output(problem: _Problem, name: str, like: Any) -> _Result:
 
 
 def _kept(problem: _Problem, *arrays: Any) -> Any:
-    """Returns the outputs, and what the backward pass needs: the inputs, or None for inputs that need no gradient."""
+    """Returns the outputs, and what the backward pass needs: the inputs, and for each whether it needs a gradient.
+    JAX remembers one structure for all backward passes of a problem, so the answer is the type of a number."""
     norm = problem.norm
     norm.check_gradient()
     for name, array in zip(problem.names, arrays):
         if array.perturbed and norm._inputs[name].is_shared:
             raise InvalidArgument(f"{name}: all slices share it, so that it has no gradient; pass it through jax.lax.stop_gradient()")
     values = tuple(array.value for array in arrays)
-    return _forward(problem, values), (values, tuple(() if array.perturbed else None for array in arrays))
+    return _forward(problem, values), (values, tuple(_need(array.perturbed) for array in arrays))
+
+
+def _need(is_perturbed: bool) -> Any:
+    return jnp.zeros((), bool if is_perturbed else "int8")
 
 
 def _pulled(problem: _Problem, kept: Any, above: Arrays) -> Arrays:
-    arrays, perturbed = kept
+    arrays, needs = kept
+    perturbed = tuple(need.dtype == bool for need in needs)
     norm, given = problem.norm, dict(zip(problem.names, arrays))
     readable, gradients = dict(norm._inputs), {}
     used = {name: gradient for name, gradient in zip(problem.outputs, above)
@@ -157,15 +163,15 @@ def _pulled(problem: _Problem, kept: Any, above: Arrays) -> Arrays:
     text = norm.with_optional(name for name in norm.outputs if name not in used)
     zeros = formulas.formula(text).without_gradient(given, dict(problem.numbers))
     for name, array, is_wanted in zip(problem.names, arrays, perturbed):
-        if used and is_wanted is not None and name not in zeros:
+        if used and is_wanted and name not in zeros:
             dtype = jnp.float32 if array.dtype.itemsize == 1 else array.dtype
             gradients[f"d{name}"] = (norm._inputs[name], array.shape, jnp.dtype(dtype))
-    all_inputs = tuple(None if norm._inputs[name].is_shared else () for name in problem.names)
+    all_inputs = tuple(not norm._inputs[name].is_shared for name in problem.names)
     is_whole = len(used) == len(above) and perturbed == all_inputs
     if gradients and not is_whole and not formulas.formula(text).reads_matrix(given, dict(problem.numbers), gradients):
         whole = (used.get(name, jnp.zeros(*_output(problem, name, given[problem.first])[1:])) for name in problem.outputs)
-        made = _pulled(problem, (arrays, all_inputs), tuple(whole))  # a kernel reads a matrix
-        return tuple(jnp.zeros_like(each) if is_wanted is None else each for each, is_wanted in zip(made, perturbed))
+        made = _pulled(problem, (arrays, tuple(map(_need, all_inputs))), tuple(whole))  # a kernel reads a matrix
+        return tuple(each if is_wanted else jnp.zeros_like(each) for each, is_wanted in zip(made, perturbed))
     found = dict(zip(gradients, _computed(dataclasses.replace(problem, text=text), "backward", given, readable, gradients)))
     return tuple(found[f"d{name}"].astype(array.dtype) if f"d{name}" in found else jnp.zeros_like(array)
                  for name, array in zip(problem.names, arrays))

@@ -143,6 +143,19 @@ def test_an_output_without_use_takes_no_part_in_gradients():
     assert of_neither(x).tolist() == [[0, 0]]
 
 
+def test_gradients_of_other_inputs_in_between():
+    norm = formula("norm squared(x[M,N], r[M,N]) -> y[M,N], h?[M,N] { h = x + r; y = h * h }")
+    x, r = random(0, 3, 8), random(1, 3, 8)
+
+    def gradient(output, of):
+        return jax.grad(lambda *given: norm(x=given[0], r=given[1], outputs=("y", "h"))[output].sum(), of)(x, r)
+
+    gradient(0, 0)
+    gradient(0, 1)
+    for of in (0, 1):
+        np.testing.assert_array_equal(gradient(1, of), np.ones((3, 8)))
+
+
 @pytest.mark.parametrize("text", ["norm of_rows(x[M,N], r[M]) -> s[M] { s = row_mean(x) + r * r }",
                                   "norm of_rows(x[M,N], r[M]) -> y[M,N], s[M] { y = x * row_mean(x); s = r * r }"])
 def test_gradients_of_row_values_alone(text):
