@@ -16,19 +16,25 @@
 namespace normjit::cli {
 namespace {
 
+/// Returns how the user calls a command: "normjit cache fill".
+std::string path_of(const CLI::App& app) {
+    const CLI::App* outer = app.get_parent();
+    return outer == nullptr ? app.get_name() : path_of(*outer) + " " + app.get_name();
+}
+
 /// Returns what is wrong with a word that should name a command of `app`, or nothing if it does name one. That command
-/// checks its own subcommand in turn. `path` is how the user calls the app.
-std::string wrong_command(const CLI::App& app, const std::string& path, const std::string& word) {
+/// checks its own subcommand in turn.
+std::string wrong_command(const CLI::App& app, const std::string& word) {
     std::string allowed;
     for (const CLI::App* command : app.get_subcommands({})) {
         allowed += " " + command->get_name();
         if (command->get_name() != word) continue;
         if (command->get_require_subcommand_min() == 0 || !command->get_subcommands().empty()) return {};
         const std::vector<std::string> rest = command->remaining();
-        return wrong_command(*command, path + " " + word, rest.empty() ? "" : rest.front());
+        return wrong_command(*command, rest.empty() ? "" : rest.front());
     }
     return fmt::format("{}; allowed:{} (see {} --help)",
-                       word.empty() ? "no command" : fmt::format("unknown command '{}'", word), allowed, path);
+                       word.empty() ? "no command" : fmt::format("unknown command '{}'", word), allowed, path_of(app));
 }
 
 /// Reads numbers as specs do. CLI11 would read 010 as 8, and would accept nan in any range and numbers that are too
@@ -71,12 +77,6 @@ const CLI::App& command_of_words(const CLI::App& app) {
     return given.empty() ? app : command_of_words(*given.front());
 }
 
-/// Returns how the user calls a command: "normjit cache fill".
-std::string path_of(const CLI::App& app) {
-    const CLI::App* outer = app.get_parent();
-    return outer == nullptr ? app.get_name() : path_of(*outer) + " " + app.get_name();
-}
-
 /// Returns the options of a command that have a name. An inner command may accept those of the outer one as well.
 std::vector<const CLI::Option*> named_options(const CLI::App& app) {
     std::vector<const CLI::Option*> named;
@@ -90,14 +90,17 @@ std::vector<const CLI::Option*> named_options(const CLI::App& app) {
     return named;
 }
 
+std::string did_you_mean(const std::string& word, const std::vector<std::string>& words) {
+    return text::did_you_mean(word, std::vector<std::string_view>(words.begin(), words.end()));
+}
+
 /// Says which word nobody expected, and what was probably meant.
 std::string unexpected_word(const CLI::App& command, const std::string& word) {
     if (!word.starts_with('-')) return fmt::format("'{}' is not expected", text::shown(word));
     std::vector<std::string> names;
     for (const CLI::Option* option : named_options(command)) names.push_back(option->get_name());
-    const std::vector<std::string_view> views(names.begin(), names.end());
     const std::string name = word.substr(0, word.find('='));
-    return fmt::format("unknown option '{}'{}", text::shown(name), text::did_you_mean(name, views));
+    return fmt::format("unknown option '{}'{}", text::shown(name), did_you_mean(name, names));
 }
 
 /// Says what CLI11 found wrong. Its own words for some mistakes are hard to understand, and differ between versions.
@@ -221,9 +224,8 @@ void CommandLine::add_choice(const char* names, const std::vector<std::string>& 
                              std::function<void(const std::string&)> choose, const char* help) const {
     const auto refuse_other = [allowed](const std::string& word) {
         if (std::ranges::find(allowed, word) != allowed.end()) return std::string();
-        const std::vector<std::string_view> views(allowed.begin(), allowed.end());
         return fmt::format("{}: allowed: {}{}", text::shown(word), fmt::join(allowed, " "),
-                           text::did_you_mean(word, views));
+                           did_you_mean(word, allowed));
     };
     app_->add_option_function<std::string>(names, choose, help)
         ->check(refuse_other)
@@ -255,7 +257,7 @@ ProgramLine::Parsed ProgramLine::parse(int argc, char** argv) {
             return {Outcome::asked_for_text, asked.str()};
         }
         const CLI::App& command = command_of_words(*app_);
-        const std::string wrong = wrong_command(*app_, app_->get_name(), argc < 2 ? "" : argv[1]);
+        const std::string wrong = wrong_command(*app_, argc < 2 ? "" : argv[1]);
         if (!wrong.empty()) return {Outcome::wrong, wrong};
         return {Outcome::wrong,
                 fmt::format("{} (see {} --help)", wrong_words(*app_, command, error), path_of(command))};
