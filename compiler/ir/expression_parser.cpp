@@ -181,8 +181,10 @@ Status ExpressionParser::apply_tighter(std::vector<Waiting>& waiting, ValueId& v
 /// Ends an operand of a parenthesis or a function. If it is the last, `value` becomes that of the whole; otherwise
 /// returns false.
 Expected<bool> ExpressionParser::close(Waiting& opened, ValueId& value) {
-    const auto& [at, binding, left, is_before_number, count, operands] = opened;
-    if (count > 0) opened.operands.push_back(value);
+    const Token& at = opened.at;
+    const size_t count = opened.count;
+    std::vector<ValueId>& operands = opened.operands;
+    if (count > 0) operands.push_back(value);
     if (is_symbol(',') && operands.size() < count) {
         lexer_.next();
         return false;
