@@ -48,24 +48,28 @@ def share_of(device: torch.device, dtype: torch.dtype, kind: str, shares: Mappin
 
 def needs_of(module: torch.fx.GraphModule, inputs: Iterable[Any]) -> list[Need]:
     """Returns which shares decide about the regions of a graph of Dynamo's, with these inputs."""
-    made = [node.meta.get("example_value") for node in module.graph.nodes if node.op == "call_function"]
-    called = {getattr(node.target, "__name__", node.target) for node in module.graph.nodes}  # functions and methods
     given = [each for each in inputs if isinstance(each, torch.Tensor)]
+    made = [node.meta.get("example_value") for node in module.graph.nodes if node.op == "call_function"]
+    matrices = [each for each in made if isinstance(each, torch.Tensor) and _is_matrix(each)]
+    called = {getattr(node.target, "__name__", node.target) for node in module.graph.nodes}  # functions and methods
     kinds = ["rows"]
     if torch.is_grad_enabled() and any(each.requires_grad for each in given):
         kinds.append("columns")
     if called & {"cat", "concat"}:
         kinds += ["rotated", "rotated by angles"] if called & {"cos", "sin"} else ["rotated"]
+    is_wide = any(_is_matrix(each) and each.dtype.itemsize >= 4 for each in given)
     needed = []
     for device in sorted({each.device for each in given if each.device.type in SHAPES}, key=str):
-        matrices = [each for each in made if isinstance(each, torch.Tensor) and each.device == device and each.dim() > 1
-                    and each.is_floating_point()]
-        if any(math.prod(map(_size, each.shape)) >= LEAST_ELEMENTS[device.type] for each in matrices):
-            narrow = any(each.dtype.itemsize == 2 for each in matrices)
-            wide = any(each.dtype.itemsize >= 4 and each.is_floating_point() and each.dim() > 1 for each in given)
-            dtypes = [torch.float32] * wide + [torch.bfloat16] * narrow
+        there = [each for each in matrices if each.device == device]
+        if any(math.prod(map(_size, each.shape)) >= LEAST_ELEMENTS[device.type] for each in there):
+            is_narrow = any(each.dtype.itemsize == 2 for each in there)
+            dtypes = [torch.float32] * is_wide + [torch.bfloat16] * is_narrow
             needed += [Need(device, dtype, kind) for dtype in dtypes for kind in kinds]
     return needed
+
+
+def _is_matrix(tensor: torch.Tensor) -> bool:
+    return tensor.dim() > 1 and tensor.is_floating_point()
 
 
 def _size(size: Any) -> int:
