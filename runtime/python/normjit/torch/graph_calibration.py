@@ -21,6 +21,8 @@ from normjit.torch import graph_times
 from normjit.torch.graph_nodes import hint
 
 SHAPES = {"cpu": ((512, 768), (4096, 1024)), "cuda": ((8192, 4096),)}  # on CPUs, a size that fits in caches comes first
+AS_FAST_AS_A_COPY = {"cpu": (), "cuda": ("rows", "rotated")}
+ANGLES = 1 << 22  # elements whose sines and cosines are timed: they fit in a GPU's L2 cache
 LEAST_ELEMENTS = {"cpu": 512 * 768, "cuda": 2048 * 2048}  # in a smaller matrix, the start of a kernel takes the time
 FILE = "normjit_kernel_shares.json"
 HEAD = 128  # columns of the heads that are rotated
@@ -64,7 +66,8 @@ def needs_of(module: torch.fx.GraphModule, inputs: Iterable[Any]) -> list[Need]:
         if any(math.prod(map(_size, each.shape)) >= LEAST_ELEMENTS[device.type] for each in there):
             is_narrow = any(each.dtype.itemsize == 2 for each in there)
             dtypes = [torch.float32] * is_wide + [torch.bfloat16] * is_narrow
-            needed += [Need(device, dtype, kind) for dtype in dtypes for kind in kinds]
+            needed += [Need(device, dtype, kind) for dtype in dtypes for kind in kinds
+                       if kind not in AS_FAST_AS_A_COPY[device.type]]
     return needed
 
 
@@ -95,7 +98,10 @@ def _measure(need: Need) -> float:
     if kind not in known:
         shapes = SHAPES[device.type][-1:] if kernel.is_rotation else SHAPES[device.type]
         try:
-            known[kind] = [_share(device, dtype, shape, kernel) for shape in shapes]
+            if kernel.function is _rotated_by_angles and device.type == "cuda":
+                known[kind] = [_share_by_angles(device, dtype)]
+            else:
+                known[kind] = [_share(device, dtype, shape, kernel) for shape in shapes]
             _keep()
         except Exception as error:  # torch may fail or run out of memory; the numbers are optional
             logger.warning("Inductor's kernels could not be measured on %s, and count as perfect: %s", device, error)
@@ -156,10 +162,21 @@ def _share(device: torch.device, dtype: torch.dtype, shape: tuple[int, int], ker
     return size / max(seconds, 1e-9) / graph_times.bandwidth(device, size)
 
 
+def _share_by_angles(device: torch.device, dtype: torch.dtype) -> float:
+    """Returns about the share that such kernels reach on a GPU, where the functions of angles take most of the time:
+    torch's own functions are as fast, and need no compilation."""
+    angles = torch.ones(ANGLES, dtype=dtype, device=device)
+    result = torch.empty_like(angles)
+    calls = [functools.partial(function, angles, out=result) for function in (torch.cos, torch.sin)]
+    seconds = sum(graph_times.seconds(call, device) for call in calls)
+    return 2 * ANGLES * dtype.itemsize / seconds / graph_times.bandwidth(device, graph_times.MOST_COPIED)
+
+
 @functools.lru_cache(maxsize=None)
 def _call(device: torch.device) -> float:
     """Returns the time of a call that does almost nothing."""
-    return _seconds(torch.neg, [torch.ones(2, device=device)])
+    one = torch.ones(2, device=device)
+    return graph_times.seconds(one.neg, device) if device.type == "cuda" else _seconds(torch.neg, [one])
 
 
 def _seconds(function: Any, tensors: list[torch.Tensor]) -> float:
