@@ -61,7 +61,7 @@ def gpu(monkeypatch):
     """Serves GPUs with the kernels of this CPU, and predicts times from bytes."""
     makes = graph_operator.make
     monkeypatch.setattr(graph, "_why_not", lambda device: None)
-    monkeypatch.setattr(graph_operator, "make", lambda spec, device, *sizes: makes(spec, torch.device("cpu"), *sizes))
+    monkeypatch.setattr(graph_operator, "make", lambda wanted: makes(wanted._replace(device=torch.device("cpu"))))
     monkeypatch.setattr(graph_costs.Machine, "inductor_seconds", lambda self, moved, dtype: moved.bytes / 1e9)
     monkeypatch.setattr(graph_costs.Machine, "copy_seconds", lambda self, moved: moved / 1e9)
     monkeypatch.setattr(graph_costs.Machine, "normjit_seconds", lambda self, region, by: 0.0)

@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.distributed.fsdp
 from graph_models import COLS, MODELS, Rewritten, alone, assert_near, made, random_model, results  # noqa: F401
-from normjit.torch import graph, graph_calibration, graph_costs, graph_operator, graph_times
+from normjit.torch import graph, graph_costs, graph_operator, graph_times
 from normjit.torch.graph_regions import Region
 from torch.distributed.tensor import DTensor
 from torch.utils import checkpoint
@@ -193,78 +193,47 @@ def test_times_are_measured():
     assert all(each["calls"] == 1 for each in report)
 
 
-def needs_of(model, *inputs):
-    """Returns the types and kinds of the shares that torch.compile's graph of a model needs."""
-    found = []
-
-    def seen(module, given):
-        found.extend((each.dtype, each.kind) for each in graph_calibration.needs_of(module, given))
-        return module
-
-    torch.compile(model, backend=seen)(*inputs)
-    return found
-
-
-def test_only_shares_that_decide_about_a_graph_are_measured(monkeypatch):
-    monkeypatch.setitem(graph_calibration.LEAST_ELEMENTS, "cpu", 1024)
-    norm, x = torch.nn.LayerNorm(64), torch.randn(16, 64)
-
-    def turned(x):
-        first, second = norm(x).chunk(2, -1)
-        return norm(x) * x.cos() + torch.cat([-second, first], -1) * x.sin()
-
-    assert needs_of(norm, x[:8]) == []
-    assert needs_of(norm, x) == [(torch.float32, "rows"), (torch.float32, "columns")]
-    with torch.no_grad():
-        assert needs_of(norm.bfloat16(), x.bfloat16()) == [(torch.bfloat16, "rows")]
-        with torch.autocast("cpu", torch.bfloat16):
-            linear = torch.nn.Linear(64, 64)
-            assert needs_of(linear, x) == [(torch.float32, "rows"), (torch.bfloat16, "rows")]
-        kinds = ["rows", "rotated", "rotated by angles"]
-        assert needs_of(turned, x.bfloat16()) == [(torch.bfloat16, kind) for kind in kinds]
-
-
 def test_nested_tensors_are_compiled():
     norm = torch.nn.LayerNorm(64)
     nested = torch.nested.nested_tensor([torch.randn(3, 64), torch.randn(5, 64)], layout=torch.jagged)
     torch.testing.assert_close(torch.compile(norm, backend="normjit")(nested).values(), norm(nested).values())
 
 
-def test_shares_of_the_bandwidth_are_measured_once(monkeypatch, tmp_path):
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(graph_calibration, "_measured", {})
-    monkeypatch.setitem(graph_calibration.SHAPES, "cpu", ((64, 64),))
-    monkeypatch.setitem(graph_calibration.LEAST_ELEMENTS, "cpu", 1)
-    graph_calibration._read.cache_clear()
-    cpu = torch.device("cpu")
-    assert graph_calibration.share_of(cpu, torch.float32, "columns") == 1
-    before = normjit.torch.GraphPass().uuid()
-    model, x = made(MODELS["gated"], torch.float32)
-    torch.compile(model, backend="normjit")(x)  # measures while Dynamo traces
-    share = graph_calibration.share_of(cpu, torch.float32, "columns")
-    assert 0 < share <= 1 and set(graph_calibration._measured) == {graph_calibration._key(cpu, torch.float32)}
-    assert normjit.torch.GraphPass().uuid() != before
-    monkeypatch.setattr(graph_calibration, "_measured", {})
-    monkeypatch.setattr(graph_calibration, "_share", None)
-    graph_calibration._read.cache_clear()
-    needs = [graph_calibration.Need(cpu, torch.float32, kind) for kind in ("rows", "columns")]
-    assert graph_calibration.shares_of(needs)[needs[1]] == share  # from the file
-    graph_calibration._read.cache_clear()
-
-
 def test_parts_of_a_region_get_kernels_where_the_whole_has_none(monkeypatch):
     makes = graph_operator.make
 
-    def make(spec, device, rows, slices):
-        if spec.count("col_sum") > 1:
+    def make(wanted):
+        if wanted.spec.count("col_sum") > 1:
             raise normjit.InvalidArgument("only one sum over rows")
-        makes(spec, device, rows, slices)
+        makes(wanted)
 
     monkeypatch.setattr(graph_operator, "make", make)
     model, x = made(MODELS["flattened"])
     got = results(torch.compile(model, backend=Rewritten()), model, x)
     assert_near(got, results(model, model, x), 1e-12)
     assert sum(each["taken"] and each["formula"].count("col_sum") == 1 for each in normjit.torch.graph_report()) == 1
+
+
+def test_kernels_are_made_ahead(monkeypatch):
+    ahead, makes, makes_ahead = [], graph_operator.make, graph_operator.make_ahead
+
+    def make_ahead(wanted):
+        ahead.extend(each for each in wanted if each is not None)
+        makes_ahead(ahead)
+
+    def make(wanted):
+        assert wanted in ahead
+        makes(wanted)
+
+    monkeypatch.setattr(graph_operator, "make_ahead", make_ahead)
+    model, x = made(MODELS["llama"])
+    results(torch.compile(model, backend=Rewritten()), model, x)
+    monkeypatch.setattr(graph_operator, "make", make)
+    torch.compiler.reset()
+    backend = Rewritten()
+    results(torch.compile(model, backend=backend), model, x)
+    assert ahead[0].rows == 15 and ahead[1].rows == 15  # the same with slices would be of no use
+    assert sum("normjit" in str(node.target) for each in backend.graphs for node in each.graph.nodes) > 1
 
 
 def test_inputs_that_are_written():

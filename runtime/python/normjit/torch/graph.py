@@ -3,10 +3,11 @@
 kernels of formulas."""
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -14,20 +15,21 @@ from torch._inductor import config, custom_graph_pass
 from torch._inductor.custom_graph_pass import CustomGraphPass
 
 import normjit
-from normjit._library import ROOM_FOR_TENSORS, Error, InvalidArgument
+from normjit._library import InvalidArgument
 from normjit.log import logger
 from normjit.torch import _kernels, graph_calibration, graph_costs, graph_formula, graph_operator
 from normjit.torch.graph_nodes import Frame, Node, hint, value
 from normjit.torch.graph_orders import Orders
+from normjit.torch.graph_plan import SLOWER, Plan
 from normjit.torch.graph_regions import Region, is_row_reduction
 from normjit.torch.graph_rotations import Rotations
 from normjit.torch.graph_scalars import HostScalars
 
 MOST_REPORTED = 1000
+MOST_AHEAD = 8  # from how many of the first and of the last row reductions of a graph kernels are made in parallel
 MOST_SEEDS = 3  # how many other row reductions of a region are tried as the start of a plan
 TAKE = ("faster", "all", "none")
 OPTION = "normjit.take"
-SLOWER = "its predicted time is not lower than that of Inductor's kernels"
 
 # A pass to which Inductor says whether the graph is for inference; some versions of torch have no such passes.
 InferenceAware: Any = getattr(custom_graph_pass, "CustomInferenceAwareGraphPass", None)
@@ -213,7 +215,9 @@ class _Rewriter:
             orders.write()
             self.has_rotations = bool(rotations.turned)
             scalars.write()
-        for seed in [node for node in self.graph.nodes if is_row_reduction(node)]:
+        seeds = [node for node in self.graph.nodes if is_row_reduction(node)]
+        self._make_ahead(seeds)
+        for seed in seeds:
             if seed in self.seen:
                 continue
             if self._consider(seed):
@@ -250,15 +254,37 @@ class _Rewriter:
             _reported.append(facts)
         return bool(facts["taken"])
 
-    def _best_plan(self, seed: Node, source: torch.Tensor) -> _Plan:
+    def _best_plan(self, seed: Node, source: torch.Tensor) -> Plan:
         """Returns the best plan that starts from this row reduction or from another one of the same region."""
-        plans = [self._planned(seed, frame) for frame in self._frames(source)]
+        plans = self._plans(seed, source)
         others = [node for node in plans[0].around if is_row_reduction(node) and node not in self.seen]
         for other in others[:MOST_SEEDS]:
             tensor = value(other.args[0])
             if tensor is not None and tensor.device == source.device:
-                plans += [self._planned(other, frame) for frame in self._frames(tensor)]
-        return max(plans, key=_Plan.gain)
+                plans += self._plans(other, tensor)
+        for plan in plans:
+            plan.make()
+        return max(plans, key=Plan.gain)
+
+    def _plans(self, seed: Node, source: torch.Tensor) -> list[Plan]:
+        """Returns plans that start from a row reduction, one for each way to divide its tensor. Leaves out ways with
+        slices whose kernel would compute what one without slices computes."""
+        plans = [self._planned(seed, frame) for frame in self._frames(source)]
+        whole = [plan.computed() for plan in plans if not plan.region.frame.split]
+        return [plan for plan in plans if not plan.region.frame.split or plan.computed() is None or
+                plan.computed() not in whole]
+
+    def _make_ahead(self, seeds: Sequence[Node]) -> None:
+        """Makes the kernels that the plans for some row reductions need, in parallel. Layers repeat, so that the first
+        and the last reductions of a graph need most of its kernels."""
+        wanted: list[graph_operator.Wanted | None] = []
+        chosen = seeds if len(seeds) <= 2 * MOST_AHEAD else [*seeds[:MOST_AHEAD], *seeds[-MOST_AHEAD:]]
+        for seed in chosen:
+            source = value(seed.args[0])
+            if source is not None and _why_not(source.device.type) is None and _refused_by_settings() is None:
+                with contextlib.suppress(Exception):  # _consider() meets the same mistakes, and reports them
+                    wanted += [plan.first_kernel() for plan in self._plans(seed, source)]
+        graph_operator.make_ahead(wanted)
 
     def _frames(self, source: torch.Tensor) -> list[Frame]:
         """Returns the ways to divide a tensor into slices. With rotations, slices may also be the last dimensions, such as
@@ -268,12 +294,12 @@ class _Rewriter:
             frames += [Frame.of(source, split, rows_first=True) for split in range(1, source.dim() - 1)]
         return frames
 
-    def _planned(self, seed: Node, frame: Frame) -> _Plan:
+    def _planned(self, seed: Node, frame: Frame) -> Plan:
         region = Region(frame, {node: i for i, node in enumerate(self.graph.nodes)})
         region.grow(seed)
-        return _Plan(region, seed, self.take, graph_costs.Machine(frame.device, self.shares))
+        return Plan(region, seed, self.take, graph_costs.Machine(frame.device, self.shares))
 
-    def _decide(self, plan: _Plan, facts: dict[str, Any]) -> str:
+    def _decide(self, plan: Plan, facts: dict[str, Any]) -> str:
         """Replaces a region if it is to be taken, and returns the reason."""
         if plan.by is None:
             return plan.problem
@@ -284,80 +310,6 @@ class _Rewriter:
         graph_formula.replace(self.graph, plan.region, plan.by)
         facts["taken"] = True
         return "its predicted time is lower" if self.take == "faster" else "all are to be taken"
-
-
-class _Plan:
-    """A region, its formula or the reason why there is none, and its predicted times."""
-
-    def __init__(self, region: Region, seed: Node, take: str, on: graph_costs.Machine) -> None:
-        self.region, self.take, self.by = region, take, None
-        self.prediction: graph_costs.Prediction | None = None
-        self.problem, self.around = "a formula cannot say what it sums", set(region.axes)
-        if not region.axes:
-            return
-        try:
-            predictor = graph_costs.Predictor(region, on) if hint(region.frame.rows) is not None else None
-            if predictor is not None:
-                self.around = predictor.around
-            region = graph_formula.fewer_tensors(region, ROOM_FOR_TENSORS)
-            if take == "faster":
-                self.region = region = graph_costs.best_part(region, on)
-                self.problem = SLOWER
-                if predictor is not None:
-                    self.prediction = predictor.predict_at_best(region)
-                    if not self.prediction.is_faster:
-                        return
-            self.region, self.by = _makeable(region, seed)
-            if predictor is not None:
-                self.prediction = predictor.predict(self.region, self.by)
-        except Error as error:
-            self.problem = str(error)
-
-    def gain(self) -> tuple[bool, float, int]:
-        """Returns the key by which plans are sorted: whether there is a kernel, and how much it saves, in bytes if all
-        regions are to be taken, otherwise in seconds."""
-        saved, of = 0.0, self.prediction
-        if of is not None:
-            saved = of.inductor_bytes - of.normjit_bytes if self.take == "all" else of.inductor_seconds - of.normjit_seconds
-        return self.by is not None, saved, len(self.region.axes)
-
-    def facts(self) -> dict[str, Any]:
-        """Returns what a report says."""
-        found: dict[str, Any] = {"rows": hint(self.region.frame.rows)}
-        if self.region.axes:
-            found["nodes"] = [node.name for node in self.region.members()]
-        if self.by is not None:
-            found["formula"] = self.by.spec
-        if self.prediction is not None:
-            found["bytes"] = (self.prediction.normjit_bytes, self.prediction.inductor_bytes)
-            found["seconds"] = (self.prediction.normjit_seconds, self.prediction.inductor_seconds)
-        return found
-
-
-def _makeable(region: Region, seed: Node) -> tuple[Region, graph_formula.Written]:
-    """Returns a region and its formula or, if normjit cannot make a kernel for it, the largest part around the row
-    reduction `seed` for which it can, and the formula of that part."""
-    def made(part: Region) -> tuple[Region, graph_formula.Written]:
-        part, by = graph_formula.fitted(part)
-        slices = max(hint(part.frame.slices) or 1, 1)
-        graph_operator.make(by.spec, part.frame.device, (hint(part.frame.rows) or 0) // slices, slices)
-        return part, by
-
-    try:
-        return made(region)
-    except Error:
-        parts = region.parts_around(seed)
-        least, most, found = 0, len(parts), None
-        while least < most:  # parts become smaller and smaller
-            middle = (least + most) // 2
-            try:
-                found = made(parts[middle])
-                most = middle
-            except Error:
-                least = middle + 1
-        if found is None:
-            raise
-        return found
 
 
 def _refused_by_settings() -> str | None:

@@ -2,13 +2,14 @@
 """torch.ops.normjit.region: the operator that replaces a region of a compiled graph by the kernel of a formula."""
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import ctypes
 import functools
 import math
 import operator
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -19,8 +20,11 @@ from normjit.torch import _kernels
 
 TYPES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16", torch.float64: "f64"}
 DTYPE_OF = {name: dtype for dtype, name in TYPES.items()}
+MOST_MAKERS = 8  # threads that make kernels
 MOST_CALLS = 64  # how many calls of one kernel, with different shapes, have their arguments kept
 REPEAT = -1  # NORMJIT_REPEAT_ROW
+
+_Made = tuple[tuple[int, ...], tuple[int, ...], torch.dtype]  # an output's shape, strides and type
 
 calls: dict[str, int] = {}  # how often this process called each formula
 _defined: torch.library.Library | None = None
@@ -116,6 +120,7 @@ class _Plan:
         self.matrix = "S,M,N" if "[S" in spec else "M,N"
         self.operands: list[tuple[int, str]] = []
         self.calls: dict[Any, _Call] = {}
+        self.empty = _allocator(device)
         for name, axes in re.findall(r"(\w+)\[([SMN,]*)\]", spec.partition("{")[0]):
             number = ctypes.c_int32()
             _library.check(library.normjit_spec_tensor(ctypes.byref(self.spec), name.encode(), ctypes.byref(number)))
@@ -130,7 +135,7 @@ class _Plan:
         first = tensors[0]
         key = outputs, *[(each.shape, each.stride()) for each in tensors]
         call = self.calls.get(key) or self._remember(key, outputs, tensors)
-        made = [first.new_empty(shape, dtype=dtype) for shape, dtype in call.outputs]
+        made = [self.empty(*each) for each in call.outputs]
         if call.kernel is None:
             return [each.zero_() for each in made]  # only sums over rows have elements
         used = [*tensors, *made]
@@ -142,14 +147,14 @@ class _Plan:
 
     def _remember(self, key: Any, outputs: str, tensors: Sequence[torch.Tensor]) -> _Call:
         made = empty_outputs(self.text, outputs, tensors)
-        call = self._call([*tensors, *made], _split(outputs), [(each.shape, each.dtype) for each in made])
+        call = self._call([*tensors, *made], _split(outputs), [(tuple(each.shape), each.stride(), each.dtype) for each in made])
         if len(self.calls) == MOST_CALLS:
             self.calls.clear()
         if call.kernel is None or not call.kernel.stands_in:
             self.calls[key] = call
         return call
 
-    def _call(self, tensors: Sequence[torch.Tensor], split: int, outputs: list[tuple[torch.Size, torch.dtype]]) -> _Call:
+    def _call(self, tensors: Sequence[torch.Tensor], split: int, outputs: list[_Made]) -> _Call:
         """Returns the part of a call that is the same for all tensors with these shapes and strides."""
         arguments, copied = _library.Arguments(), []
         for i, ((number, axes), tensor) in enumerate(zip(self.operands, tensors)):
@@ -178,13 +183,28 @@ class _Plan:
 
 class _Call(NamedTuple):
     """The kernel of a launch (None if there are no rows), its arguments without the addresses, the numbers of the
-    tensors that must be copied, the size of the workspace, and the shapes and types of the outputs."""
+    tensors that must be copied, the size of the workspace, and the shapes, strides and types of the outputs."""
 
     kernel: _library.Kernel | None
     arguments: bytes
     copied: tuple[int, ...]
     workspace: int
-    outputs: list[tuple[torch.Size, torch.dtype]]
+    outputs: list[_Made]
+
+
+def _allocator(device: torch.device) -> Callable[..., torch.Tensor]:
+    """Returns a function that makes a tensor of a shape, strides and a type: the one in Inductor's code, which takes a
+    third of the time of torch.empty_strided, but does not know other devices than the current one."""
+    if device.type == "cpu":
+        return torch._C._dynamo.guards._empty_strided_cpu
+    fast = torch._C._dynamo.guards._empty_strided_cuda
+
+    def empty(shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        if torch._C._cuda_getDevice() == device.index:
+            return fast(shape, strides, dtype)
+        return torch.empty_strided(shape, strides, dtype=dtype, device=device)
+
+    return empty
 
 
 def _strides(tensor: torch.Tensor, axes: str, split: int) -> tuple[int, int] | None:
@@ -209,10 +229,32 @@ def _plan(spec: str, device: torch.device) -> _Plan:
     return _Plan(spec, device)
 
 
-def make(spec: str, device: torch.device, rows: int, slices: int) -> None:
-    """Makes the kernel of a spec now, for about this many rows and slices; 0 means that the number is unknown. Raises
-    normjit.Error if normjit cannot serve the spec."""
-    _plan(spec, device).kernel_for(rows, slices)
+class Wanted(NamedTuple):
+    """A kernel to be made: its spec, and about how many rows and slices it will get; 0 if the number is unknown."""
+
+    spec: str
+    device: torch.device
+    rows: int
+    slices: int
+
+
+def make(wanted: Wanted) -> None:
+    """Makes a kernel now. Raises normjit.Error if normjit cannot serve its spec."""
+    _plan(wanted.spec, wanted.device).kernel_for(wanted.rows, wanted.slices)
+
+
+def make_ahead(wanted: Iterable[Wanted | None]) -> None:
+    """Makes kernels in parallel, for calls of make() to come, which raise the errors."""
+    def made(each: Wanted) -> None:
+        with contextlib.suppress(_library.Error):
+            make(each)
+
+    several = [each for each in dict.fromkeys(wanted) if each is not None]
+    for device in {each.device for each in several}:
+        with contextlib.suppress(_library.Error):
+            _library.engine(str(device))  # or each thread would make one
+    with concurrent.futures.ThreadPoolExecutor(MOST_MAKERS) as pool:
+        list(pool.map(made, several))
 
 
 def collapsed(sizes: Sequence[int], strides: Sequence[int], cols: int,
