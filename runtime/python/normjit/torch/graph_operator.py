@@ -195,9 +195,9 @@ class _Call(NamedTuple):
 def _allocator(device: torch.device) -> Callable[..., torch.Tensor]:
     """Returns a function that makes a tensor of a shape, strides and a type: the one in Inductor's code, which takes a
     third of the time of torch.empty_strided, but does not know other devices than the current one."""
+    fast: Callable[..., torch.Tensor] = getattr(torch._C._dynamo.guards, f"_empty_strided_{device.type}")
     if device.type == "cpu":
-        return torch._C._dynamo.guards._empty_strided_cpu
-    fast = torch._C._dynamo.guards._empty_strided_cuda
+        return fast
 
     def empty(shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         if torch._C._cuda_getDevice() == device.index:

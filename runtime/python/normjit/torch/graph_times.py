@@ -11,8 +11,8 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 LEAST_COPIED, MOST_COPIED = 1 << 22, 1 << 26  # bytes of the copies with which the bandwidth is measured
 GPU_CALLS = 10  # calls in a CUDA graph
-FEWEST, MOST, ENOUGH = 5, 100, 0.05  # the fewest and most measurements of a call, and the seconds after which no more
-                                     # than the fewest are made
+FEWEST, ENOUGH = 5, 0.05  # the fewest measurements of a call, and the seconds after which no more than these are made
+MOST = {"cpu": 100, "cuda": 30}  # the most measurements: a GPU's vary less
 
 
 def bandwidth(device: torch.device, moved: int) -> float:
@@ -37,7 +37,7 @@ def seconds(call: Callable[[], object], device: torch.device) -> float:
 
 def _on_cpu(call: Callable[[], object]) -> float:
     times: list[float] = []
-    while _goes_on(times):
+    while _goes_on(times, MOST["cpu"]):
         begin = time.perf_counter()
         call()
         times.append(time.perf_counter() - begin)
@@ -53,7 +53,7 @@ def _on_gpu(call: Callable[[], object], device: torch.device) -> float:
         with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
             for _ in range(GPU_CALLS):
                 call()
-        while _goes_on(times):
+        while _goes_on(times, MOST["cuda"]):
             begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
             begin.record()
             graph.replay()
@@ -63,5 +63,5 @@ def _on_gpu(call: Callable[[], object], device: torch.device) -> float:
     return min(times)
 
 
-def _goes_on(times: list[float]) -> bool:
-    return len(times) < FEWEST or (len(times) < MOST and sum(times) < ENOUGH)
+def _goes_on(times: list[float], most: int) -> bool:
+    return len(times) < FEWEST or (len(times) < most and sum(times) < ENOUGH)
