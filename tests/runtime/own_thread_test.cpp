@@ -11,6 +11,8 @@
 #include <doctest/doctest.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 using normjit::BackgroundWorker;
 using normjit::cpu::phases_of;
@@ -18,18 +20,18 @@ using normjit::cpu::ThreadPool;
 
 namespace {
 
-/// For its lifetime, new threads get small stacks by default.
-class SmallStacks {
+/// For its lifetime, new threads get stacks of this size by default.
+class UsualStacks {
   public:
-    SmallStacks() {
+    explicit UsualStacks(size_t bytes) {
         pthread_getattr_default_np(&usual_);
-        pthread_attr_t small;
-        pthread_attr_init(&small);
-        pthread_attr_setstacksize(&small, size_t{32} << 10);
-        pthread_setattr_default_np(&small);
-        pthread_attr_destroy(&small);
+        pthread_attr_t others;
+        pthread_attr_init(&others);
+        pthread_attr_setstacksize(&others, bytes);
+        pthread_setattr_default_np(&others);
+        pthread_attr_destroy(&others);
     }
-    ~SmallStacks() {
+    ~UsualStacks() {
         pthread_setattr_default_np(&usual_);
         pthread_attr_destroy(&usual_);
     }
@@ -53,12 +55,53 @@ bool takes_signals() {
     return sigismember(&blocked, SIGALRM) == 0 || sigismember(&blocked, SIGTERM) == 0;
 }
 
-constexpr size_t enough = size_t{512} << 10;
+constexpr size_t enough = size_t{512} << 10, small = size_t{32} << 10;
+
+/// A page that nobody may access until the handler of SIGSEGV allows it.
+class LatePage {
+  public:
+    LatePage() {
+        page = mmap(nullptr, bytes(), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        struct sigaction allow{};
+        allow.sa_sigaction = [](int, siginfo_t* fault, void*) {
+            if (fault->si_addr == page) mprotect(page, bytes(), PROT_READ | PROT_WRITE);
+        };
+        allow.sa_flags = SA_SIGINFO | static_cast<int>(SA_RESETHAND);
+        sigaction(SIGSEGV, &allow, &before_);
+    }
+    ~LatePage() {
+        sigaction(SIGSEGV, &before_, nullptr);
+        munmap(page, bytes());
+    }
+
+    static size_t bytes() { return static_cast<size_t>(sysconf(_SC_PAGESIZE)); }
+
+    static inline void* page = nullptr;
+
+  private:
+    struct sigaction before_{};
+};
+
+/// Runs `work` on the pool's worker.
+template <class Work>
+void run_on_worker(ThreadPool& pool, const Work& work) {
+    const pthread_t caller = pthread_self();
+    std::atomic<bool> has_run{false};
+    const auto task = [&](int64_t, int64_t) {
+        if (pthread_equal(pthread_self(), caller) != 0) {
+            std::this_thread::sleep_for(std::chrono::microseconds(100));  // lets the worker arrive
+        } else if (!has_run.exchange(true)) {
+            work();
+        }
+    };
+    for (int i = 0; i < 10000 && !has_run; ++i) pool.run(phases_of(1, 0, 2, task));
+    CHECK(has_run);
+}
 
 }  // namespace
 
 TEST_CASE("the thread in the background has room to compile, and takes no signals") {
-    const SmallStacks program;
+    const UsualStacks program(small);
     std::promise<size_t> stack;
     std::promise<bool> signals;
     BackgroundWorker worker;
@@ -71,20 +114,30 @@ TEST_CASE("the thread in the background has room to compile, and takes no signal
 }
 
 TEST_CASE("an engine's threads have room to launch, and take no signals") {
-    const SmallStacks program;
+    const UsualStacks program(small);
     const auto pool = ThreadPool::create(2);
-    const pthread_t caller = pthread_self();
-    std::atomic<size_t> stack{0};
-    std::atomic<bool> signals{true};
-    const auto look = [&](int64_t, int64_t) {
-        if (pthread_equal(pthread_self(), caller) != 0) {
-            std::this_thread::sleep_for(std::chrono::microseconds(100));  // lets the worker arrive
-            return;
-        }
+    bool signals = true;
+    size_t stack = 0;
+    run_on_worker(*pool, [&] {
         signals = takes_signals();
         stack = stack_of_this_thread();
-    };
-    for (int i = 0; i < 10000 && stack == 0; ++i) pool->run(phases_of(1, 0, 2, look));
+    });
     CHECK(stack >= enough);
     CHECK_FALSE(signals);
+}
+
+TEST_CASE("a program's handler of faults gives memory to an engine's threads") {
+    const auto pool = ThreadPool::create(2);
+    const LatePage late;
+    run_on_worker(*pool, [&] { *static_cast<volatile int*>(late.page) = 1; });
+    CHECK(*static_cast<const int*>(late.page) == 1);
+}
+
+TEST_CASE("an engine's threads start, however large the program's usual stacks are") {
+    const UsualStacks program(size_t{1} << 46);  // half of the addresses that a process has
+    const auto pool = ThreadPool::create(3);
+    CHECK(pool->threads() == 3);
+    size_t stack = 0;
+    run_on_worker(*pool, [&] { stack = stack_of_this_thread(); });
+    CHECK(stack >= enough);
 }
