@@ -47,29 +47,35 @@ uint64_t random_bits() {
            static_cast<uint64_t>(getpid()) << 40 ^ ++count;
 }
 
-/// Turns a write beyond the file size limit of the process into an error. Otherwise such a write would end the process.
-class NoSizeSignal {
+/// Turns a write beyond the file size limit of the process, or to a pipe that nobody reads any more, into an error.
+/// Otherwise such a write would end the process.
+class NoWriteSignals {
   public:
-    NoSizeSignal() {
-        sigemptyset(&signal_);
-        sigaddset(&signal_, SIGXFSZ);
-        sigset_t waiting;
-        was_pending_ = sigpending(&waiting) == 0 && sigismember(&waiting, SIGXFSZ) == 1;
-        is_blocked_ = pthread_sigmask(SIG_BLOCK, &signal_, &before_) == 0;
+    NoWriteSignals() {
+        sigset_t pending;
+        sigemptyset(&pending);
+        sigpending(&pending);
+        sigemptyset(&signals_);
+        for (const int each : {SIGXFSZ, SIGPIPE}) {
+            if (sigismember(&pending, each) == 0) sigaddset(&signals_, each);  // a pending one is blocked, and not ours
+        }
+        is_blocked_ = pthread_sigmask(SIG_BLOCK, &signals_, &before_) == 0;
     }
-    ~NoSizeSignal() {
+    ~NoWriteSignals() {
+        if (!is_blocked_) return;
         const int error = errno;
         const struct timespec at_once{};
-        if (is_blocked_ && !was_pending_) sigtimedwait(&signal_, nullptr, &at_once);
-        if (is_blocked_) pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+        while (sigtimedwait(&signals_, nullptr, &at_once) > 0) {
+        }
+        pthread_sigmask(SIG_SETMASK, &before_, nullptr);
         errno = error;
     }
-    NoSizeSignal(const NoSizeSignal&) = delete;
-    NoSizeSignal& operator=(const NoSizeSignal&) = delete;
+    NoWriteSignals(const NoWriteSignals&) = delete;
+    NoWriteSignals& operator=(const NoWriteSignals&) = delete;
 
   private:
-    sigset_t signal_, before_;
-    bool was_pending_ = false, is_blocked_ = false;
+    sigset_t signals_, before_;
+    bool is_blocked_ = false;
 };
 
 /// Follows the symbolic links of a path to their target, even if the target does not exist yet.
@@ -152,7 +158,7 @@ Expected<LineFile> LineFile::open(const std::string& path, int flags) {
 }
 
 Status LineFile::add(std::string_view line) {
-    const NoSizeSignal guard;
+    const NoWriteSignals guard;
     const std::string text = fmt::format("{}{}\n", is_cut_ ? "\n" : "", line);
     ssize_t written = -1;
     do {
@@ -199,7 +205,7 @@ OutputFile::~OutputFile() {
 }
 
 Status OutputFile::write(const void* data, size_t bytes) {
-    const NoSizeSignal guard;
+    const NoWriteSignals guard;
     auto* next = static_cast<const char*>(data);
     while (bytes > 0) {
         ssize_t written = ::write(descriptor_.get(), next, std::min(bytes, size_t{1} << 30));

@@ -66,7 +66,7 @@ class LineFile {
 
 /// A file that appears under its name completely or not at all: it is written under a temporary name in the same
 /// folder, flushed to the disk and renamed. If it is destroyed before commit(), it leaves nothing behind. A process
-/// that dies leaves a file whose name ends in `temporary_end`. Writing raises no SIGXFSZ. Errors: `invalid_argument` if
+/// that dies leaves a file whose name ends in `temporary_end`. Writing raises no signal. Errors: `invalid_argument` if
 /// the path cannot be written to, `failed` for later problems.
 class OutputFile {
   public:

@@ -10,6 +10,7 @@
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -197,6 +198,22 @@ TEST_CASE("specs are captured into anything writable, which is not read endlessl
     CHECK(read(reader, line, sizeof line - 1) == 15);
     CHECK(std::string(line) == "rmsnorm cols=7\n");
     close(reader);
+}
+
+TEST_CASE("a pipe whose reader has gone loses specs, and raises no signal") {
+    const test::TemporaryFolder folder;
+    Environment environment;
+    environment.capture_file = folder / "pipe";
+    REQUIRE(mkfifo(environment.capture_file.c_str(), 0600) == 0);
+    const int reader = open(environment.capture_file.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    REQUIRE(reader >= 0);
+    const auto usual = signal(SIGPIPE, SIG_DFL);
+    Heard heard;
+    const tuning::Advisor advisor(device(), {}, environment, heard.log());
+    close(reader);
+    advisor.note(*parse_spec("rmsnorm cols=7"), *parse_spec("rmsnorm cols=7"));
+    signal(SIGPIPE, usual);
+    CHECK(heard.warnings == std::vector<std::string>{"NORMJIT_CAPTURE=" + environment.capture_file + ": Broken pipe"});
 }
 
 TEST_CASE("prepare and compile take the schedule of choose()") {

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/cpu/perf_map.h"
 
+#include "system/file_io.h"
+
 #include "normjit/kernel_name.h"
 
 #include <algorithm>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include <fcntl.h>
@@ -20,16 +23,13 @@ void write_perf_map(const Artifact& artifact, const void* code) {
     for (size_t i = 0; i < entries.size(); ++i) {
         // A function ends where the next one starts. The constants belong to the last one.
         const int64_t end = i + 1 < entries.size() ? entries[i + 1].offset : static_cast<int64_t>(artifact.code.size());
-        lines +=
-            fmt::format("{:x} {:x} {}\n", reinterpret_cast<uintptr_t>(code) + static_cast<uintptr_t>(entries[i].offset),
-                        end - entries[i].offset, kernel_name(artifact.spec, entries[i].name));
+        lines += fmt::format("{}{:x} {:x} {}", i > 0 ? "\n" : "",
+                             reinterpret_cast<uintptr_t>(code) + static_cast<uintptr_t>(entries[i].offset),
+                             end - entries[i].offset, kernel_name(artifact.spec, entries[i].name));
     }
-    const std::string path = fmt::format("/tmp/perf-{}.map", getpid());
-    // O_NOFOLLOW, because another user may have put a link here.
-    const int file = open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644);
-    if (file < 0) return;
-    [[maybe_unused]] const ssize_t written = write(file, lines.data(), lines.size());
-    close(file);
+    // The name can be guessed, so another user may have put a link or a pipe here.
+    auto file = LineFile::open(fmt::format("/tmp/perf-{}.map", getpid()), O_NOFOLLOW | O_NONBLOCK);
+    if (file.ok()) std::ignore = file->add(lines);
 }
 
 }  // namespace normjit::cpu
