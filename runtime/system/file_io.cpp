@@ -104,6 +104,8 @@ Descriptor::~Descriptor() {
 
 Expected<RegularFile> open_regular(int folder, const std::string& name, int flags) {
     RegularFile file{Descriptor(openat(folder, name.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC | flags)), {}};
+    if (!file.descriptor.is_open() && errno == ELOOP && (flags & O_NOFOLLOW) != 0)
+        return invalid_argument("is a symbolic link, and links are not followed here");
     if (!file.descriptor.is_open() || fstat(file.descriptor.get(), &file.facts) != 0)
         return invalid_argument(std::strerror(errno));
     if (!S_ISREG(file.facts.st_mode)) return invalid_argument("is no regular file");

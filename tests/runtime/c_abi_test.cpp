@@ -111,6 +111,9 @@ TEST_CASE("c: each thread has its own error message") {
     CHECK(normjit_engine_create(&options, &engine) == NORMJIT_INVALID_ARGUMENT);
     CHECK(engine == nullptr);
     CHECK(std::string(normjit_last_error()) == "engine: device: 'toaster'; must be cpu or cuda:<number>");
+    options.device = "a\nb";
+    CHECK(normjit_engine_create(&options, &engine) == NORMJIT_INVALID_ARGUMENT);
+    CHECK(std::string(normjit_last_error()) == "engine: device: 'a\\x0ab'; must be cpu or cuda:<number>");
     normjit_engine_destroy(nullptr);
     normjit_kernel_destroy(nullptr);
     normjit_artifact_destroy(nullptr);
