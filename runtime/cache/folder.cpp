@@ -58,15 +58,28 @@ bool is_entry_name(std::string_view name) {
            name.find(entry_end, digits_of_id) != name.npos;
 }
 
-/// Returns the names in a folder. Uses readdir, because std::filesystem ends the process when memory runs out.
-std::vector<std::string> names_in(const Descriptor& folder) {
+/// Returns the names in a folder; none if it was removed in the meantime. Uses readdir, because std::filesystem ends the
+/// process when memory runs out.
+Expected<std::vector<std::string>> names_in(const Descriptor& folder, const std::string& path) {
     std::vector<std::string> names;
+    const auto end = [&](int error) -> Expected<std::vector<std::string>> {
+        if (error == 0 || error == ENOENT) return std::move(names);
+        return failed(fmt::format("{}: cannot be listed: {}", path, std::strerror(error)));
+    };
     const int own = openat(folder.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (own < 0) return names;
+    if (own < 0) return end(errno);
     const std::unique_ptr<DIR, int (*)(DIR*)> open(fdopendir(own), closedir);
-    if (!open) close(own);
-    while (const dirent* each = open ? readdir(open.get()) : nullptr) names.emplace_back(each->d_name);
-    return names;
+    if (!open) {
+        const int error = errno;
+        close(own);
+        return end(error);
+    }
+    for (;;) {
+        errno = 0;
+        const dirent* each = readdir(open.get());
+        if (each == nullptr) return end(errno);
+        names.emplace_back(each->d_name);
+    }
 }
 
 Status make_one_folder(const std::string& path, mode_t mode) {
@@ -139,15 +152,19 @@ Expected<std::string> Folder::read_bytes(int folder, const std::string& name, bo
     return read_at(file.descriptor, 0, file.facts.st_size);
 }
 
-void Folder::add_files(const Descriptor& folder, const std::string& below, std::string_view start, std::string_view end,
-                       std::vector<File>& files) const {
-    for (const std::string& name : names_in(folder)) {
+Status Folder::add_files(const Descriptor& folder, const std::string& below, std::string_view start,
+                         std::string_view end, std::vector<File>& files) const {
+    NORMJIT_TRY(const auto names, names_in(folder, path_ + "/" + below));
+    for (const std::string& name : names) {
         if (!name.starts_with(start) || !name.ends_with(end) || !is_entry_name(name)) continue;
         struct stat facts{};
-        if (fstatat(folder.get(), name.c_str(), &facts, AT_SYMLINK_NOFOLLOW) != 0)
-            continue;  // the file has disappeared in the meantime
+        if (fstatat(folder.get(), name.c_str(), &facts, AT_SYMLINK_NOFOLLOW) != 0) {
+            if (errno == ENOENT) continue;  // the file has disappeared in the meantime
+            return failed(fmt::format("{}/{}{}: cannot be examined: {}", path_, below, name, std::strerror(errno)));
+        }
         if (!S_ISDIR(facts.st_mode)) files.push_back({below + name, facts.st_size, nanoseconds(facts.st_mtim)});
     }
+    return {};
 }
 
 /// Entries outside the 256 folders come from earlier versions.
@@ -155,11 +172,12 @@ Expected<std::vector<Folder::File>> Folder::list(std::string_view end) const {
     std::vector<File> files;
     NORMJIT_TRY(const Descriptor all, open(AT_FDCWD, path_, path_));
     if (!all.is_open()) return files;
-    add_files(all, "", "", end, files);
-    for (const std::string& name : names_in(all)) {
+    NORMJIT_RETURN_IF_ERROR(add_files(all, "", "", end, files));
+    NORMJIT_TRY(const auto names, names_in(all, path_));
+    for (const std::string& name : names) {
         if (!is_folder_name(name)) continue;
         NORMJIT_TRY(const Descriptor folder, open(all.get(), name, path_ + "/" + name));
-        if (folder.is_open()) add_files(folder, name + "/", "", end, files);
+        if (folder.is_open()) NORMJIT_RETURN_IF_ERROR(add_files(folder, name + "/", "", end, files));
     }
     const int64_t latest = now() + hour;
     for (File& file : files) file.used = file.used > latest ? 0 : file.used;
@@ -190,7 +208,7 @@ Expected<std::optional<Artifact>> Folder::find(std::string_view key, const std::
     if (maker) {
         candidates.push_back({name_of(id, *maker), 0, 0});
     } else {
-        add_files(folder, below + "/", id, entry_end, candidates);
+        NORMJIT_RETURN_IF_ERROR(add_files(folder, below + "/", id, entry_end, candidates));
         std::ranges::sort(candidates, std::greater(), &File::used);
     }
     for (const File& file : candidates) {

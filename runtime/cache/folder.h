@@ -61,7 +61,7 @@ class Folder {
     /// If others are trusted, subfolders get the rights of the folder.
     Expected<File> keep(const Artifact& artifact) const;
 
-    /// Returns all entries, the last used first; none if there is no folder.
+    /// Returns all entries, the last used first; none if there is no folder. Fails if it cannot see all of them.
     Expected<std::vector<File>> files() const;
     Expected<Artifact> read(const File& file) const;
     /// False if another process has removed the file meanwhile.
@@ -79,8 +79,8 @@ class Folder {
     Expected<Descriptor> open(int at, const std::string& name, const std::string& path) const;
     Expected<std::string> read_bytes(int folder, const std::string& name, bool use) const;
     /// Adds the files of a folder whose names have this start and end. Puts `below` before their names.
-    void add_files(const Descriptor& folder, const std::string& below, std::string_view start, std::string_view end,
-                   std::vector<File>& files) const;
+    Status add_files(const Descriptor& folder, const std::string& below, std::string_view start, std::string_view end,
+                     std::vector<File>& files) const;
     Expected<std::vector<File>> list(std::string_view end) const;
 
     const std::string path_;

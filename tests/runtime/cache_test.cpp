@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cstdio>
 #include <set>
+#include <string>
 
 #include <doctest/doctest.h>
 #include <sys/resource.h>
@@ -316,6 +317,27 @@ TEST_CASE("files that are not the cache's are neither listed nor removed") {
     CHECK(folder.files()->empty());
     CHECK(folder.clean(0).files == 0);
     for (const std::string& path : paths) CHECK_MESSAGE(std::filesystem::exists(path), path);
+}
+
+TEST_CASE("a process without descriptors sees all entries or an error") {
+    const TemporaryFolder temporary;
+    const Folder folder(temporary.path());
+    for (int cols = 1; cols <= 3; ++cols) REQUIRE(folder.keep(made("rmsnorm cols=" + std::to_string(cols))).ok());
+    struct rlimit before{};
+    REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
+    int errors = 0, complete = 0;
+    for (rlim_t most = 0; complete == 0 && most < before.rlim_cur; ++most) {
+        struct rlimit few = before;
+        few.rlim_cur = most;
+        REQUIRE(setrlimit(RLIMIT_NOFILE, &few) == 0);
+        const auto files = folder.files();
+        const bool restored = setrlimit(RLIMIT_NOFILE, &before) == 0;
+        REQUIRE(restored);
+        ++(files.ok() ? complete : errors);
+        if (files.ok()) CHECK(files->size() == 3);
+    }
+    CHECK(errors >= 3);
+    CHECK(complete == 1);
 }
 
 TEST_CASE("what cannot be removed is told") {
