@@ -91,10 +91,11 @@ Status make_one_folder(const std::string& path, mode_t mode) {
 }
 
 /// Makes a folder that only the user can access, as the XDG base directory specification says, because its content is
-/// run. An error names the first folder on the way that cannot be made.
+/// run. Others may not write to the folders on the way either, even in a daemon whose umask is 0. An error names the
+/// first of them that cannot be made.
 Status make_folder(const std::string& path) {
     for (size_t end = path.find('/', 1); end != path.npos; end = path.find('/', end + 1))
-        NORMJIT_RETURN_IF_ERROR(make_one_folder(path.substr(0, end), 0777));
+        NORMJIT_RETURN_IF_ERROR(make_one_folder(path.substr(0, end), 0755));
     return make_one_folder(path, 0700);
 }
 

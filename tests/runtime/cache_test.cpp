@@ -169,6 +169,19 @@ TEST_CASE("a folder that others may write to is refused, unless they are trusted
     CHECK(look_up(folder, entry).artifact == entry);
 }
 
+TEST_CASE("others may not write to the folders that are made, whatever the umask of the process is") {
+    const TemporaryFolder temporary;
+    const mode_t mask = umask(0);
+    const bool is_kept = Folder(temporary / "a/b/c").keep(made("rmsnorm cols=1")).ok();
+    umask(mask);
+    REQUIRE(is_kept);
+    for (const char* made_folder : {"a", "a/b", "a/b/c"}) {
+        struct stat facts{};
+        REQUIRE(stat((temporary / made_folder).c_str(), &facts) == 0);
+        CHECK((facts.st_mode & 022) == 0);
+    }
+}
+
 TEST_CASE("a link, a pipe or a huge file in place of an entry is a miss and is replaced") {
     const TemporaryFolder temporary;
     const Folder folder(temporary / "cache");
