@@ -150,7 +150,7 @@ class Arguments(_Sized):
 def check(status: int) -> None:
     """Raises the exception for a normjit_status."""
     if status:
-        raise ERRORS.get(status, Error)(library.normjit_last_error().decode())
+        raise ERRORS.get(status, Error)(library.normjit_last_error().decode(errors="replace"))
 
 
 def encoded(name: str, text: object) -> bytes:

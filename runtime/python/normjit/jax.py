@@ -291,7 +291,7 @@ def _prepare(device, spec, rows, slices):
     workspace = ctypes.c_int64()
     if _load().normjit_jax_prepare(device.encode(), spec.encode(), ctypes.c_int64(rows), ctypes.c_int64(slices),
                                    ctypes.byref(workspace)):
-        raise _library.Error(_load().normjit_jax_last_error().decode())
+        raise _library.Error(_load().normjit_jax_last_error().decode(errors="replace"))
     return workspace.value
 
 

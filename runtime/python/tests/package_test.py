@@ -2,6 +2,7 @@
 # needs: pytest
 """Tests what `import normjit` provides: its version, its submodules, and handles of its library."""
 import copy
+import os
 import pathlib
 import pickle
 import re
@@ -17,8 +18,9 @@ SUBMODULES = {"jax": "jax>=0.6", "torch": "torch>=2.10"}
 NEEDED = {**SUBMODULES, "tvm_ffi": "apache-tvm-ffi>=0.1.15"}  # the names that pip uses
 
 
-def said(code):
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+def said(code, **variables):
+    environment = os.environ | variables
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
@@ -60,6 +62,12 @@ def test_a_broken_package_is_not_a_missing_one(tmp_path):
     code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import normjit\n"
     code += "try:\n    normjit.torch\nexcept ModuleNotFoundError as e:\n    print(e)"
     assert said(code) == "No module named 'no_such_module'"
+
+
+def test_an_error_may_name_a_file_that_is_not_unicode():
+    code = "from normjit import _library\ntry:\n    _library.engine('cuda:0')\nexcept _library.Unavailable as e:\n"
+    code += "    print(ascii(str(e)))"
+    assert r"/nowhere/\ufffd: cannot open" in said(code, NORMJIT_CUDA_DRIVER=os.fsdecode(b"/nowhere/\xff"))
 
 
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])

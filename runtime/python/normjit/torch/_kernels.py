@@ -39,7 +39,7 @@ def call(name: str, *arguments: object) -> None:
     is_wrong = getattr(load(), f"normjit_torch_{name}")(*arguments)
     _library.tell_warnings()
     if is_wrong:
-        raise _library.Error(load().normjit_torch_last_error().decode())
+        raise _library.Error(load().normjit_torch_last_error().decode(errors="replace"))
 
 
 def why_not(device: str) -> str | None:
@@ -98,4 +98,4 @@ def counts() -> tuple[int, int, str | None]:
     by_normjit, by_torch = ctypes.c_int64(), ctypes.c_int64()
     reason = ctypes.create_string_buffer(REASON_BYTES)
     load().normjit_torch_calls(ctypes.byref(by_normjit), ctypes.byref(by_torch), reason, ctypes.c_size_t(REASON_BYTES))
-    return by_normjit.value, by_torch.value, reason.value.decode() or None
+    return by_normjit.value, by_torch.value, reason.value.decode(errors="replace") or None
