@@ -4,6 +4,7 @@
 #include "allocation.h"
 #include "c_objects.h"
 #include "cache/kernel_table.h"
+#include "device/cpu/openmp.h"
 #include "fake_device.h"
 #include "stress.h"
 #include "temporary_folder.h"
@@ -18,6 +19,7 @@
 #include <optional>
 #include <string_view>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -71,6 +73,27 @@ int64_t fail_everywhere(const std::function<Status(int64_t)>& work, const std::f
         MESSAGE(point, " points: ", ends[1], " worked, ", ends[2], " ended in a status, ", ends[3], " in bad_alloc");
         return point;
     }
+}
+
+/// Calls `work` in a thread of a child process in which malloc() fails. Returns whether it returned true.
+bool works_without_memory(bool (*work)()) {
+    if (keeps_freed_memory()) return true;  // a sanitizer has its own memory, and ends the process when that runs out
+    const pid_t child = fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+        std::thread([work] {
+            const struct rlimit none{};
+            setrlimit(RLIMIT_AS, &none);
+            for (size_t bytes = size_t{1} << 20; bytes > 0; bytes /= 2) {
+                while (std::malloc(bytes) != nullptr) {
+                }
+            }
+            _exit(work() ? 0 : 1);
+        }).join();
+    }
+    int status = 0;
+    REQUIRE(waitpid(child, &status, 0) == child);
+    return status == 0;
 }
 
 void require_right(const Expected<Kernel>& kernel) {
@@ -200,25 +223,21 @@ TEST_CASE("kernels that could not be remembered take no place of others") {
 }
 
 TEST_CASE("a thread without any memory reports its first error") {
-    if (keeps_freed_memory()) return;  // a sanitizer has its own memory, and ends the process when that runs out
-    const pid_t child = fork();
-    REQUIRE(child >= 0);
-    if (child == 0) {
-        std::thread([] {
-            const struct rlimit none{};
-            setrlimit(RLIMIT_AS, &none);
-            for (size_t bytes = size_t{1} << 20; bytes > 0; bytes /= 2) {
-                while (std::malloc(bytes) != nullptr) {
-                }
-            }
-            const bool is_told = normjit_launch(nullptr, nullptr) == NORMJIT_FAILED &&
-                                 std::string_view(normjit_last_error()) == "out of memory";
-            _exit(is_told ? 0 : 1);
-        }).join();
-    }
-    int status = 0;
-    REQUIRE(waitpid(child, &status, 0) == child);
-    CHECK(status == 0);
+    CHECK(works_without_memory([] {
+        return normjit_launch(nullptr, nullptr) == NORMJIT_FAILED &&
+               std::string_view(normjit_last_error()) == "out of memory";
+    }));
+}
+
+TEST_CASE("without any memory, the search for an OpenMP runtime throws or returns") {
+    std::ignore = cpu::OpenMp::find(nullptr);  // what the first call registers takes memory
+    CHECK(works_without_memory([] {
+        try {
+            std::ignore = cpu::OpenMp::find(nullptr);
+        } catch (const std::bad_alloc&) {
+        }
+        return true;
+    }));
 }
 
 TEST_CASE("a background prepare that lacks memory leaves nothing pending") {

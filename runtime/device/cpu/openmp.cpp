@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <new>
 #include <string_view>
 #include <type_traits>
 #include <vector>
@@ -25,7 +26,7 @@ void count_forks() {
         pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1, std::memory_order_relaxed); });
 }
 
-std::string file_name(std::string_view path) { return std::string(path.substr(path.rfind('/') + 1)); }
+std::string_view file_name(std::string_view path) { return path.substr(path.rfind('/') + 1); }
 
 /// True for "libomp.so.5" and "libgomp-a34b3233.so.1", false for "libompd.so".
 bool is_runtime(std::string_view file) {
@@ -35,15 +36,20 @@ bool is_runtime(std::string_view file) {
     });
 }
 
-/// Returns the paths of the loaded runtimes, in the order in which they were loaded.
+/// Returns the paths of the loaded runtimes, in the order in which they were loaded. Nothing is thrown through
+/// dl_iterate_phdr(): glibc needs memory to unwind its own function, and ends the process if there is none.
 std::vector<std::string> loaded_runtimes() {
     std::vector<std::string> paths;
     const auto add = [](dl_phdr_info* library, size_t, void* all) {
-        if (is_runtime(file_name(library->dlpi_name)))
-            static_cast<std::vector<std::string>*>(all)->emplace_back(library->dlpi_name);
-        return 0;
+        try {
+            if (is_runtime(file_name(library->dlpi_name)))
+                static_cast<std::vector<std::string>*>(all)->emplace_back(library->dlpi_name);
+            return 0;
+        } catch (const std::bad_alloc&) {
+            return 1;  // ends the search
+        }
     };
-    dl_iterate_phdr(add, &paths);
+    if (dl_iterate_phdr(add, &paths) != 0) throw std::bad_alloc();
     return paths;
 }
 
