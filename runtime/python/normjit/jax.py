@@ -4,8 +4,8 @@
     from normjit.jax import formula, layer_norm, rms_norm
 
 The forward pass of the last two is jax.numpy, which XLA fuses with its neighbours. All else is calls from XLA into
-libnormjit_jax.so, through its foreign function interface. jit, grad, vmap, shard_map and checkpoints work; second
-derivatives and forward mode do not.
+libnormjit_jax.so, through its foreign function interface. jit, grad, vmap, shard_map and checkpoints work. Further
+derivatives of gradients are computed by JAX's own operations; those of formulas, and forward mode, are refused.
 
 jax.export refuses calls whose stability JAX does not guarantee, unless the caller allows them:
 
@@ -155,7 +155,7 @@ def _backward(norm, epsilon, scale_offset, saved, dy):
     types = {"x": x.dtype, "dy": dy.dtype, "gamma": None if weight is None else weight.dtype, **dict(made)}
     problem = _Problem(norm, cols, _types(types), made, scale_offset if scale is not None else 0.0)
     operands = _alike(matrices + [t.reshape(-1) for t in (weight, mean, rstd) if t is not None])
-    gradients = _gradients(problem, *operands)
+    gradients = _differentiable_gradients(problem, *operands)
     found = {name: _summed(gradient.reshape(like.shape).astype(like.dtype), like)
              for (name, like), gradient in zip(wanted, gradients)}
     return tuple(_sharded(found.get(name), sharding) for name, sharding in shardings.items())
@@ -221,6 +221,32 @@ class _Problem:
         return [(x.shape if name == "dx" else of_weight, dtype) for name, dtype in self.wanted]
 
 
+def _differentiable_gradients(problem, *operands):
+    """Computes gradients by normjit's kernel, and their derivatives, if they are asked for, by JAX's operations."""
+    @jax.custom_jvp
+    def gradients(*operands):
+        return _gradients(problem, *operands)
+
+    @gradients.defjvp
+    def derivatives(operands, tangents):
+        return gradients(*operands), jax.jvp(functools.partial(_definition, problem), operands, tangents)[1]
+
+    return gradients(*operands)
+
+
+def _definition(problem, x, dy, *others):
+    """Returns the gradients that _gradients() computes, by JAX's operations."""
+    wide = jnp.float64 if x.dtype == jnp.float64 else jnp.float32
+    x, dy, *others = (t.astype(wide) for t in (x, dy, *others))
+    rstd, others = others[-1][:, None], others[:-1]
+    has_mean = problem.norm == "layernorm"
+    y = (x - others.pop()[:, None] if has_mean else x) * rstd
+    g = dy * (others[0] + problem.scale_offset) if others else dy
+    dx = rstd * (g - y * jnp.mean(g * y, -1, keepdims=True) - (jnp.mean(g, -1, keepdims=True) if has_mean else 0))
+    found = {"dx": dx, "dgamma": jnp.sum(dy * y, 0), "dbeta": jnp.sum(dy, 0)}
+    return tuple(found[name].astype(dtype) for name, dtype in problem.wanted)
+
+
 def _gradients(problem, *operands):
     """Computes gradients from those of x, dy, scale, mean and rstd that exist. Under vmap there is one call for all
     elements: each becomes a slice or, without weights, further rows."""
@@ -264,7 +290,7 @@ def call_handler(kind, results, *operands, slices=0, **attributes):
 
     @call.defjvp
     def refuse(*_):
-        raise InvalidArgument("normjit.jax computes first derivatives only; for others write the norm with jax.numpy")
+        raise InvalidArgument("normjit.jax computes no further derivatives of formulas; for these write the norm with jax.numpy")
 
     return call(*operands)
 
