@@ -82,6 +82,11 @@ bool sleeps(pid_t thread) {
     return name_end != std::string::npos && text.substr(name_end, 3) == ") S";
 }
 
+/// The clock of a program that runs under libfaketime.
+struct StoppedClock : std::chrono::steady_clock {
+    static time_point now() { return time_point(1h); }
+};
+
 }  // namespace
 
 TEST_CASE("a phase begins when the one before is over, whoever runs its tasks") {
@@ -196,4 +201,11 @@ TEST_CASE("a thread sleeps that waits for a task of another one") {
     job->take_part(0, 2);
     other.join();
     CHECK(slept);
+}
+
+TEST_CASE("a thread that waits goes on though the clock stands still") {
+    int64_t looks = 0;
+    CHECK_FALSE(normjit::cpu::wait_for<StoppedClock>(restraint, [&] { return ++looks < 0; }));
+    CHECK(looks >= 8);
+    CHECK(normjit::cpu::wait_for<StoppedClock>(restraint, [&] { return --looks < 8; }));
 }

@@ -26,18 +26,20 @@ inline void relax() {
 #endif
 }
 
-/// Polls until `condition` is true. Returns false if it does not become true within `time`.
-template <class Condition>
-bool wait_for(std::chrono::steady_clock::duration time, const Condition& condition) {
-    using Clock = std::chrono::steady_clock;
+/// Polls until `condition` is true. Returns false if it does not become true within `time`. A program may run with a
+/// clock that stands still (libfaketime). A look takes more than a nanosecond, so their number ends the wait as well.
+template <class Clock = std::chrono::steady_clock, class Condition>
+bool wait_for(std::chrono::nanoseconds time, const Condition& condition) {
     constexpr int looks = 8;  // polls between two reads of the clock
-    const Clock::time_point end = Clock::now() + time;
+    const typename Clock::time_point end = Clock::now() + time;
+    int64_t left = time.count();
     do {
         for (int i = 0; i < looks; ++i) {
             if (condition()) return true;
             relax();
         }
-    } while (Clock::now() < end);
+        left -= looks;
+    } while (left > 0 && Clock::now() < end);
     return false;
 }
 
