@@ -86,3 +86,11 @@ class Served:
         if kind is None:
             assert after["left_to_torch"] == self.before["left_to_torch"], after["reason"]
             assert after["calls"] - self.before["calls"] == self.calls
+
+
+def assert_gradients(norm, x, w, b, dy):
+    """Compares the gradients of a norm's tensors with the reference."""
+    right = reference(x, w, b if norm == "layernorm" else None, dy, norm=norm)
+    for what, tensor, wanted in zip(("dx", "dgamma", "dbeta"), (x, w, b), right):
+        if tensor is not None and wanted is not None:
+            assert_close(tensor.grad, wanted, what)
