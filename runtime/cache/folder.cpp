@@ -155,13 +155,14 @@ Expected<std::string> Folder::read_bytes(int folder, const std::string& name, bo
 
 Status Folder::add_files(const Descriptor& folder, const std::string& below, std::string_view start,
                          std::string_view end, std::vector<File>& files) const {
-    NORMJIT_TRY(const auto names, names_in(folder, path_ + "/" + below));
+    const std::string path = path_ + "/" + below;
+    NORMJIT_TRY(const auto names, names_in(folder, path.substr(0, path.size() - 1)));
     for (const std::string& name : names) {
         if (!name.starts_with(start) || !name.ends_with(end) || !is_entry_name(name)) continue;
         struct stat facts{};
         if (fstatat(folder.get(), name.c_str(), &facts, AT_SYMLINK_NOFOLLOW) != 0) {
             if (errno == ENOENT) continue;  // the file has disappeared in the meantime
-            return failed(fmt::format("{}/{}{}: cannot be examined: {}", path_, below, name, std::strerror(errno)));
+            return failed(fmt::format("{}{}: cannot be examined: {}", path, name, std::strerror(errno)));
         }
         if (!S_ISDIR(facts.st_mode)) files.push_back({below + name, facts.st_size, nanoseconds(facts.st_mtim)});
     }
