@@ -1,35 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "normjit/dtype.h"
 
+#include "support/text.h"
+
+#include <iterator>
+
 namespace normjit {
 
 std::string_view name(DType type) {
-    switch (type) {
-        case DType::f32:
-            return "f32";
-        case DType::bf16:
-            return "bf16";
-        case DType::f16:
-            return "f16";
-        case DType::f64:
-            return "f64";
-        case DType::e4m3:
-            return "e4m3";
-        case DType::e5m2:
-            return "e5m2";
-        case DType::e8m0:
-            return "e8m0";
-        case DType::i8:
-            return "i8";
-    }
-    return "invalid";
+    constexpr std::string_view names[] = {"f32", "bf16", "f16", "f64", "e4m3", "e5m2", "e8m0", "i8"};
+    return static_cast<size_t>(type) < std::size(names) ? names[static_cast<size_t>(type)] : "invalid";
 }
 
-std::optional<DType> parse_dtype(std::string_view text) {
-    for (DType type : all_dtypes) {
-        if (name(type) == text) return type;
-    }
-    return std::nullopt;
-}
+std::optional<DType> parse_dtype(std::string_view text) { return text::find_by_name(text, all_dtypes); }
 
 }  // namespace normjit

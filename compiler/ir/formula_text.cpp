@@ -6,6 +6,7 @@
 #include "ir/formula_functions.h"
 #include "ir/groups.h"
 #include "ir/signature_parser.h"
+#include "support/contains.h"
 #include "support/lasting.h"
 #include "support/text.h"
 #include "support/try.h"
@@ -38,7 +39,7 @@ constexpr std::string_view notations[] = {
 bool is_for_compiler(Op op) {
     constexpr Op parts[] = {Op::product_error, Op::copysign,           Op::mantissa,        Op::exponent,
                             Op::ldexp,         Op::partial_accumulate, Op::partial_max_abs, Op::final_reduce};
-    return std::ranges::find(parts, op) != std::end(parts);
+    return contains(parts, op);
 }
 
 std::vector<std::string_view> find_functions() {
@@ -99,7 +100,7 @@ class FormulaParser final : SignatureParser {
         NORMJIT_TRY(const ValueId value, sum());
         NORMJIT_RETURN_IF_ERROR(define(name, value));
         statements_[name.text] = name;
-        const bool is_taken = std::ranges::find(function_.values, name.text, &Value::name) != function_.values.end();
+        const bool is_taken = contains(function_.values, name.text, &Value::name);
         if (value >= 0 && !is_taken && function_[value].name.empty()) function_[value].name = name.text;
         if (!at_end() && !is_kind(Token::Kind::newline) && !is_symbol(';'))
             return operator_expected("the end of the statement");
@@ -188,7 +189,7 @@ class FormulaParser final : SignatureParser {
     Expected<ValueId> call(const Token& name, std::span<const ValueId> operands) override {
         const auto function = find_formula_function(name.text);
         if (!function) return ExpressionParser::call(name, operands);
-        if (std::ranges::find(operands, missing) != operands.end()) return missing;
+        if (contains(operands, missing)) return missing;
         NORMJIT_RETURN_IF_ERROR(check_operation(name, operands[0], no_value));
         const Lexer user = std::exchange(lexer_, Lexer(function->text, name));
         const auto names = std::exchange(names_, {});
@@ -310,9 +311,9 @@ class FormulaParser final : SignatureParser {
     Status check_operation(const Token& notation, ValueId a, ValueId b) const {
         constexpr std::string_view reductions[] = {"row_mean", "row_sum", "row_norm", "row_max",
                                                    "row_min",  "col_sum", "max_abs"};
-        const bool reduces = std::ranges::find(reductions, notation.text) != std::end(reductions);
+        const bool reduces = contains(reductions, notation.text);
         constexpr std::string_view exchanges[] = {"partner", "rotate_half", "neighbour"};
-        const bool is_of_columns = std::ranges::find(exchanges, notation.text) != std::end(exchanges);
+        const bool is_of_columns = contains(exchanges, notation.text);
         if (is_of_columns && !has_columns(function_[a].shape))
             return error_at(notation,
                             fmt::format("{} of {}; must have columns", notation.text, text(function_[a].shape)));

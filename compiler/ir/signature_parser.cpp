@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ir/signature_parser.h"
 
+#include "support/contains.h"
 #include "support/text.h"
 #include "support/try.h"
 
@@ -88,7 +89,7 @@ Status SignatureParser::check_name(const Token& name) const {
         return error_at(name, fmt::format("the name is longer than {} letters", longest_name));
     if (find_op(name.text) || name.text == all_columns || is_special_number(name.text))
         return error_at(name, fmt::format("'{}' has a meaning in formulas", name.text));
-    if (std::ranges::find(reserved_, name.text) != reserved_.end())
+    if (contains(reserved_, name.text))
         return error_at(name, fmt::format("'{}' is a key of specs; another name is needed, and none of {}", name.text,
                                           text::join(reserved_)));
     return {};
@@ -209,7 +210,7 @@ Status SignatureParser::scan_body() {
         }
         append(line, token.text);
         const bool is_assigned = token.kind == Token::Kind::word && !begins && is_symbol('=');
-        if (is_assigned && has_braces_ && std::ranges::find(reserved_, token.text) != reserved_.end())
+        if (is_assigned && has_braces_ && contains(reserved_, token.text))
             return error_at(token, fmt::format("'}}' expected, because the key '{}' follows", token.text));
         if (is_assigned) return error_at(token, "')', ';' or the end of the line expected, because '=' follows");
         if (token.kind == Token::Kind::word && begins) {
@@ -234,14 +235,14 @@ Status SignatureParser::scan_body() {
 /// Marks a value as known after its statement. Fails if the name was read before, because it was then taken for a
 /// number.
 Status SignatureParser::end_statement(const Token& name, std::set<std::string_view>& known) const {
-    if (std::ranges::find(signature_.numbers, name.text) != signature_.numbers.end())
+    if (contains(signature_.numbers, name.text))
         return error_at(name, fmt::format("'{}' is read before it has a value", name.text));
     known.insert(name.text);
     return {};
 }
 
 bool SignatureParser::is_run(std::string_view word) const {
-    return std::ranges::find(signature_.tensors, word, &Signature::Tensor::run) != signature_.tensors.end();
+    return contains(signature_.tensors, word, &Signature::Tensor::run);
 }
 
 /// Adds the names of run lengths, such as R in [N/R], to the numbers that the user gives.
@@ -249,7 +250,7 @@ Status SignatureParser::count_runs(std::set<std::string_view>& known) {
     for (size_t i = 0; i < declared_.size(); ++i) {
         const std::string& run = signature_.tensors[i].run;
         const bool is_number = run.empty() || is_digit(run[0]);
-        if (is_number || std::ranges::find(signature_.numbers, run) != signature_.numbers.end()) continue;
+        if (is_number || contains(signature_.numbers, run)) continue;
         if (!known.insert(run).second)
             return error_at(declared_[i], fmt::format("'{}' is a tensor; the columns of a run are a number", run));
         signature_.numbers.push_back(run);

@@ -4,6 +4,7 @@
 #include "plan/cpu.h"
 #include "plan/cuda.h"
 #include "plan/own_sums.h"
+#include "support/contains.h"
 #include "support/try.h"
 
 #include "normjit/kernel_spec.h"
@@ -71,7 +72,7 @@ class SweepBuilder {
     }
 
   private:
-    bool is_kept(ValueId id) const { return std::ranges::find(kept_, id) != kept_.end(); }
+    bool is_kept(ValueId id) const { return contains(kept_, id); }
 
     const ir::Function& function_;
     const int column_sweep_;

@@ -2,6 +2,7 @@
 #include "plan/cpu.h"
 
 #include "artifact/cpu_abi.h"
+#include "support/contains.h"
 #include "support/divide.h"
 
 #include <algorithm>
@@ -24,29 +25,16 @@ constexpr int64_t final_task_cols = 1024;
 std::vector<ValueId> find_cached_columns(const ir::Function& function, const std::vector<Sweep>& sweeps) {
     std::vector<ValueId> cached;
     for (const Sweep& sweep : sweeps) {
-        for (const ValueId id : sweep.elements) {
-            for (const ValueId operand : function[id].operands) {
-                if (operand == ir::no_value || function[operand].shape != Shape::cols) continue;
-                if (std::find(cached.begin(), cached.end(), operand) == cached.end()) cached.push_back(operand);
-            }
-        }
+        for (const ValueId id : operands_of_shape(function, sweep, Shape::cols))
+            if (!contains(cached, id)) cached.push_back(id);
     }
     return cached;
 }
 
 /// True for ops that take longer than a store and a load: divisions, roots, and the last steps of functions.
 bool is_slow(Op op) {
-    switch (op) {
-        case Op::div:
-        case Op::div_or_zero:
-        case Op::sqrt:
-        case Op::rsqrt:
-        case Op::ldexp:
-        case Op::copysign:
-            return true;
-        default:
-            return false;
-    }
+    constexpr Op slow[] = {Op::div, Op::div_or_zero, Op::sqrt, Op::rsqrt, Op::ldexp, Op::copysign};
+    return contains(slow, op);
 }
 
 /// Chooses the elements of the sweep before the last that are kept, so that the last sweep need not compute them again:
@@ -148,6 +136,17 @@ int64_t place_results(const Plan& plan, int64_t used, CpuGeometry& cpu) {
 }
 
 }  // namespace
+
+std::vector<ValueId> operands_of_shape(const ir::Function& function, const plan::Sweep& sweep, ir::Shape shape) {
+    std::vector<ValueId> found;
+    for (const ValueId user : sweep.elements) {
+        for (const ValueId operand : function[user].operands) {
+            if (operand == ir::no_value || function[operand].shape != shape) continue;
+            if (!contains(found, operand)) found.push_back(operand);
+        }
+    }
+    return found;
+}
 
 CpuPlan make_cpu(const Plan& plan) {
     const auto& cpu = std::get<CpuSchedule>(plan.schedule.device);

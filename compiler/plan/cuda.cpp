@@ -2,6 +2,7 @@
 #include "plan/cuda.h"
 
 #include "ir/groups.h"
+#include "support/contains.h"
 #include "support/divide.h"
 
 #include "normjit/kernel_name.h"
@@ -95,8 +96,7 @@ CudaPath make_path(const Plan& plan, const CudaPlan& cuda, const PlannedPath& pl
     CudaPath path{.vector_width = s.vector_width,
                   .rows_per_block = s.rows_per_block,
                   .rows_per_team = s.rows_per_team,
-                  .shifted = plan.spec.cols % s.vector_width != 0,
-                  .launches = {}};
+                  .shifted = plan.spec.cols % s.vector_width != 0};
     path.launches = s.form == CudaForm::rows ? row_launches(plan, planned, cuda.one_group)
                                              : two_pass_launches(plan, planned, cuda.dependents);
     if (!plan.operands.reductions().empty() && !cuda.one_group) {
@@ -114,20 +114,9 @@ CudaPath make_path(const Plan& plan, const CudaPlan& cuda, const PlannedPath& pl
 
 /// True for functions that cost tens of instructions.
 bool is_costly(Op op) {
-    switch (op) {
-        case Op::exp:
-        case Op::exp2:
-        case Op::sigmoid:
-        case Op::tanh:
-        case Op::log:
-        case Op::log1p:
-        case Op::softplus:
-        case Op::erf:
-        case Op::gelu:
-            return true;
-        default:
-            return false;
-    }
+    constexpr Op costly[] = {Op::exp,   Op::exp2,     Op::sigmoid, Op::tanh, Op::log,
+                             Op::log1p, Op::softplus, Op::erf,     Op::gelu};
+    return contains(costly, op);
 }
 
 /// Returns the results of costly functions that several sweeps would otherwise compute.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "schedule/dimensions.h"
 #include "schedule/heuristics.h"
+#include "support/contains.h"
 #include "support/divide.h"
 
 #include <algorithm>
@@ -28,7 +29,7 @@ Values row_groups(const SearchedProblem& p, const Schedule&) {
     Values values = {p.heuristic.row_groups};
     for (const int64_t each : {0, 1, 2, 4, 8, 16}) {
         const int64_t groups = std::clamp<int64_t>(each * p.target.cpu.cores, 1, most);
-        if (groups >= least && std::ranges::find(values, groups) == values.end()) values.push_back(groups);
+        if (groups >= least && !contains(values, groups)) values.push_back(groups);
     }
     return values;
 }
@@ -99,7 +100,7 @@ Values column_ranges(const SearchedProblem& p, const Schedule& schedule) {
         const int64_t ranges = std::min(each * p.target.cpu.cores / thread_groups,
                                         std::min<int64_t>(p.spec.cols / least_range_columns, 1024));
         if (ranges * thread_groups < least_tasks(p, values.front() * cpu_of(p.heuristic).thread_groups)) continue;
-        if (std::ranges::find(values, ranges) == values.end()) values.push_back(ranges);
+        if (!contains(values, ranges)) values.push_back(ranges);
     }
     return values;
 }

@@ -3,6 +3,7 @@
 #include "schedule/cuda_features.h"
 #include "schedule/dimensions.h"
 #include "schedule/heuristics.h"
+#include "support/contains.h"
 #include "support/divide.h"
 
 #include <algorithm>
@@ -136,7 +137,7 @@ Values row_groups(const SearchedProblem& p, const Schedule& so_far) {
     const int64_t fewer = full * (s.blocks_per_sm - 1) / s.blocks_per_sm;
     Values values = {full};
     for (const int64_t groups : {even, fewer, full / 2, full / 4, twice}) {
-        if (groups >= 1 && std::ranges::find(values, groups) == values.end()) values.push_back(groups);
+        if (groups >= 1 && !contains(values, groups)) values.push_back(groups);
     }
     return values;
 }

@@ -59,30 +59,23 @@ Status at_line(int number, const Status& status) {
     return {status.code(), fmt::format("line {}: {}", number, status.message())};
 }
 
-}  // namespace
+/// A file whose points are still text.
+struct UnreadFile {
+    std::string_view device;
+    Target target;
+    std::vector<text::Line> points;
+};
 
-bool are_points(std::string_view text) {
-    for (std::string_view line : text::split(text, '\n')) {
-        line = text::trim(line);
-        if (line.empty() || line.front() == '#') continue;
-        return text::first_word(line) == device_word || text::first_word(line) == target_word;
-    }
-    return false;
-}
-
-Expected<PointFile> parse_points(std::string_view text) {
-    PointFile file;
+Expected<UnreadFile> read_head(std::string_view text) {
+    UnreadFile file;
     bool has_target = false;
-    int number = 0;
-    for (std::string_view line : text::split(text, '\n')) {
-        ++number;
-        line = text::trim(line);
-        if (line.empty() || line.front() == '#') continue;
+    for (const auto& [line, number] : text::content_lines(text)) {
         const std::string_view word = text::first_word(line), rest = text::trim(line.substr(word.size()));
-        if (word == device_word || word == target_word) {
-            if (has_target)
-                return at_line(number, invalid_argument("a file has one device: `device`, `target`, then points"));
-        }
+        const bool is_head = word == device_word || word == target_word;
+        if (is_head && has_target)
+            return at_line(number, invalid_argument("a file has one device: `device`, `target`, then points"));
+        if (!is_head && !has_target)
+            return at_line(number, invalid_argument("the lines `device` and `target` precede all points"));
         if (word == device_word) {
             if (text::shown(rest) != rest)
                 return at_line(number,
@@ -93,15 +86,30 @@ Expected<PointFile> parse_points(std::string_view text) {
             if (!target.ok()) return at_line(number, target.status());
             file.target = *target;
             has_target = true;
-        } else if (!has_target) {
-            return at_line(number, invalid_argument("the lines `device` and `target` precede all points"));
         } else {
-            auto point = parse_point(line, file.target);
-            if (!point.ok()) return at_line(number, point.status());
-            file.points.push_back(*std::move(point));
+            file.points.push_back({line, number});
         }
     }
     if (!has_target) return invalid_argument("no line `target`");
+    return file;
+}
+
+}  // namespace
+
+bool are_points(std::string_view text) {
+    const std::vector<text::Line> lines = text::content_lines(text);
+    const std::string_view first = lines.empty() ? "" : text::first_word(lines.front().text);
+    return first == device_word || first == target_word;
+}
+
+Expected<PointFile> parse_points(std::string_view text) {
+    NORMJIT_TRY(const UnreadFile unread, read_head(text));
+    PointFile file{.device = std::string(unread.device), .target = unread.target};
+    for (const auto& [line, number] : unread.points) {
+        auto point = parse_point(line, file.target);
+        if (!point.ok()) return at_line(number, point.status());
+        file.points.push_back(*std::move(point));
+    }
     return file;
 }
 
@@ -122,21 +130,11 @@ std::string to_text(const PointFile& file) {
 }
 
 PointSet::Source::Source(std::string called, std::string of) : name(std::move(called)), text(std::move(of)) {
-    bool has_target = false;
-    for (std::string_view line : text::split(text, '\n')) {
-        line = text::trim(line);
-        if (line.empty() || line.front() == '#') continue;
-        if (has_target) {
-            cuda.emplace_back(line);
-        } else if (text::first_word(line) == device_word) {
-            device = text::trim(line.substr(device_word.size()));
-        } else if (text::first_word(line) == target_word) {
-            const auto read = parse_target(text::trim(line.substr(target_word.size())));
-            if (!read.ok() || !read->is_cuda()) return;
-            target = *read;
-            has_target = true;
-        }
-    }
+    const auto unread = read_head(text);
+    if (!unread.ok() || !unread->target.is_cuda()) return;
+    device = unread->device;
+    target = unread->target;
+    for (const text::Line& line : unread->points) cuda.emplace_back(line.text);
 }
 
 const PointSet::Source::CudaPoint* PointSet::Source::CudaLine::parse(const Target& target) const {

@@ -6,6 +6,7 @@
 #include "schedule/cuda_fit.h"
 #include "schedule/dimensions.h"
 #include "schedule/heuristics.h"
+#include "support/contains.h"
 
 #include "normjit/kernel_spec.h"
 #include "normjit/points.h"
@@ -84,7 +85,7 @@ struct ScheduleSpace::Impl {
 
     /// Adds a schedule if it is usable and not the heuristic's.
     void add_if_new(std::vector<Schedule>& found, Schedule choice) const {
-        if (choice == searched.heuristic || std::ranges::find(found, choice) != found.end()) return;
+        if (choice == searched.heuristic || contains(found, choice)) return;
         if (is_usable(choice)) found.push_back(std::move(choice));
     }
 
@@ -125,7 +126,7 @@ std::vector<Schedule> ScheduleSpace::neighbours(const Schedule& schedule) const 
             Schedule other = schedule;
             impl_->dimensions[i].set(other, steps[i][step]);
             impl_->repair(other, i + 1);
-            if (other == schedule || std::ranges::find(found, other) != found.end()) continue;
+            if (other == schedule || contains(found, other)) continue;
             if (impl_->is_usable(other)) found.push_back(std::move(other));
         }
     }

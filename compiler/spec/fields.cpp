@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "spec/fields.h"
 
+#include "support/contains.h"
 #include "support/try.h"
-
-#include <algorithm>
 
 #include <fmt/format.h>
 
@@ -40,9 +39,9 @@ Status read_sizes(const text::Fields& fields, Spec& spec) {
 Status read_type(const text::Fields& fields, std::string_view key, std::span<const DType> types,
                  std::initializer_list<std::string_view> other_words, std::optional<DType>& type) {
     const auto given = fields.find(key);
-    if (!given || std::ranges::find(other_words, *given) != other_words.end()) return {};
+    if (!given || contains(other_words, *given)) return {};
     type = parse_dtype(*given);
-    const bool is_allowed = type && std::ranges::find(types, *type) != types.end();
+    const bool is_allowed = type && contains(types, *type);
     return is_allowed ? Status() : fields.not_one_of(key, dtypes_and(types, other_words));
 }
 

@@ -20,15 +20,13 @@ constexpr std::string_view word_of_formulas = "norm";
 constexpr std::string_view extension = ".norm";
 
 /// True for norms whose specs have the keys listed in SPEC.md.
-bool is_layer(std::string_view word) {
-    return std::ranges::any_of(all_norms, [&](Norm norm) { return name(norm) == word; });
-}
+bool is_layer(std::string_view word) { return text::find_by_name(word, all_norms).has_value(); }
 
 std::string_view name_of(const LibraryNorm& norm) { return norm.file.substr(0, norm.file.size() - extension.size()); }
 
 /// Reads the body of a formula, with all tensors of the layer. Every group size must divide `cols`.
 Status read_body(std::string_view formula, const ir::Signature& signature, double any_number, int64_t cols) {
-    ir::Function header{.cols = cols, .compute = DType::f32, .operands = {}, .values = {}, .outputs = {}};
+    ir::Function header{.cols = cols, .compute = DType::f32};
     for (const ir::Signature::Tensor& tensor : signature.tensors) {
         if (tensor.is_output && (tensor.is_optional || !tensor.run.empty())) continue;  // a spec need not request it
         const auto number = ir::free_number(header.operands, tensor.name);
@@ -108,8 +106,7 @@ Expected<std::vector<std::string>> formula_numbers(std::string_view formula) {
 }
 
 std::vector<std::string_view> norm_names() {
-    std::vector<std::string_view> names;
-    for (const Norm norm : all_norms) names.push_back(name(norm));
+    std::vector<std::string_view> names = text::names_of(all_norms);
     const auto library = library_names();
     names.insert(names.end(), library.begin(), library.end());
     return names;

@@ -4,6 +4,7 @@
 #include "spec/formula_defaults.h"
 #include "spec/formula_draft.h"
 #include "spec/rules.h"
+#include "support/contains.h"
 #include "support/default_settings.h"
 #include "support/try.h"
 
@@ -236,9 +237,8 @@ class FormulaReader : private FormulaDraft {
     /// Refuses types for tensors that the layer does not have.
     Status refuse_strangers() const {
         for (const text::Fields::Field& field : fields.all()) {
-            const bool is_number =
-                std::ranges::find(source.signature.numbers, field.key) != source.signature.numbers.end();
-            if (is_number || std::ranges::find(formula_keys(), field.key) != formula_keys().end()) continue;
+            const bool is_number = contains(source.signature.numbers, field.key);
+            if (is_number || contains(formula_keys(), field.key)) continue;
             const bool is_left_out = std::ranges::any_of(source.signature.tensors, [&](const SignatureTensor& tensor) {
                 return tensor.name == field.key && !tensor.is_output;
             });

@@ -75,9 +75,8 @@ Named default_outputs(const Spec& spec) {
 }
 
 Status read_norm(const text::Fields& fields, Norm& norm) {
-    for (const Norm each : all_norms) {
-        if (fields.head() != name(each)) continue;
-        norm = each;
+    if (const auto found = text::find_by_name(fields.head(), all_norms)) {
+        norm = *found;
         return {};
     }
     const Words names = norm_names();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/text.h"
 
+#include "support/contains.h"
 #include "support/default_settings.h"
 #include "support/try.h"
 
@@ -97,6 +98,17 @@ std::string_view trim(std::string_view text) {
 
 std::string_view first_word(std::string_view text) { return take_word(text); }
 
+std::vector<Line> content_lines(std::string_view text) {
+    std::vector<Line> lines;
+    int number = 0;
+    for (const std::string_view piece : split(text, '\n')) {
+        ++number;
+        const std::string_view line = trim(piece);
+        if (!line.empty() && line.front() != '#') lines.push_back({line, number});
+    }
+    return lines;
+}
+
 std::string shown(std::string_view text) {
     constexpr size_t most = 60;
     std::string out;
@@ -185,7 +197,7 @@ Expected<Fields> Fields::parse(std::string_view subject, std::string_view line,
                                                 shown(word), join(keys)));
         }
         const Field field{word.substr(0, equals), word.substr(equals + 1)};
-        if (std::ranges::find(keys, field.key) == keys.end()) {
+        if (!contains(keys, field.key)) {
             return invalid_argument(fmt::format("{}: unknown key '{}'; allowed: {}{}", subject, shown(field.key),
                                                 join(keys), did_you_mean(field.key, keys)));
         }

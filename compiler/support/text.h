@@ -21,6 +21,14 @@ std::string_view trim(std::string_view text);
 /// Returns the text up to the first white space; empty if there is no word.
 std::string_view first_word(std::string_view text);
 
+/// A line of a file, without the white space around it.
+struct Line {
+    std::string_view text;
+    int number;  ///< counted from 1
+};
+/// Returns the lines that are neither blank nor comments, which begin with #.
+std::vector<Line> content_lines(std::string_view text);
+
 /// Returns `text`, in UTF-8, as errors show it: with numbers for invisible characters, such as U+00A0, with escapes for
 /// control characters and invalid bytes, and cut off if it is long.
 std::string shown(std::string_view text);
@@ -28,6 +36,21 @@ std::string shown(std::string_view text);
 bool has_control_characters(std::string_view text);
 /// Returns `text` with every control character escaped, so that it is one line whatever a file or its name contains.
 std::string one_line(std::string_view text);
+
+/// Returns the value of an enum whose name() is this word; nothing if there is none.
+template <class Enum, size_t n>
+std::optional<Enum> find_by_name(std::string_view word, const Enum (&all)[n]) {
+    for (const Enum each : all) {
+        if (name(each) == word) return each;
+    }
+    return std::nullopt;
+}
+template <class Enum, size_t n>
+std::vector<std::string_view> names_of(const Enum (&all)[n]) {
+    std::vector<std::string_view> names;
+    for (const Enum each : all) names.push_back(name(each));
+    return names;
+}
 
 /// Returns "a b c".
 std::string join(std::span<const std::string_view> words);
@@ -91,15 +114,10 @@ class Fields {
     Status read(std::string_view key, T& value, const T (&all)[n]) const {
         const auto given = find(key);
         if (!given) return {};
-        std::vector<std::string_view> words;
-        for (T each : all) {
-            words.push_back(name(each));
-            if (words.back() == *given) {
-                value = each;
-                return {};
-            }
-        }
-        return not_one_of(key, words);
+        const auto found = find_by_name(*given, all);
+        if (!found) return not_one_of(key, names_of(all));
+        value = *found;
+        return {};
     }
 
   private:

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "normjit/target.h"
 
+#include "support/contains.h"
 #include "support/text.h"
 #include "support/try.h"
 #include "target/kinds.h"
@@ -121,17 +122,17 @@ Status validate(const Target& target) {
         NORMJIT_RETURN_IF_ERROR(check("sms", cuda.sm_count, 1, Limits::most_cores));
         return check("shared", cuda.shared_bytes, Limits::least_shared_bytes, Limits::most_shared_bytes);
     }
-    if (std::ranges::find(cpus, target.isa, &Cpu::isa) == std::end(cpus)) {
+    if (!contains(cpus, target.isa, &Cpu::isa)) {
         return invalid_argument(fmt::format("target: isa {} is none", static_cast<int>(target.isa)));
     }
-    if (std::ranges::find(all_backend_choices, cpu.backend) == std::end(all_backend_choices)) {
+    if (!contains(all_backend_choices, cpu.backend)) {
         return invalid_argument(fmt::format("target: there is no backend {}", static_cast<int>(cpu.backend)));
     }
     if (target.isa != Isa::x86_64_avx512 && (cpu.avx512_bf16 || cpu.avx512_fp16)) {
         return invalid_argument(
             fmt::format("target: {}=1: only x86-64-avx512 has it", cpu.avx512_bf16 ? "bf16" : "fp16"));
     }
-    if (std::ranges::find(all_tunes, cpu.tune) == std::end(all_tunes))
+    if (!contains(all_tunes, cpu.tune))
         return invalid_argument(fmt::format("target: tune {} is none", static_cast<int>(cpu.tune)));
     if (target.isa != Isa::x86_64_avx512 && cpu.tune != Tune::generic)
         return invalid_argument(fmt::format("target: tune={}: only x86-64-avx512 has it", name(cpu.tune)));

@@ -2,6 +2,7 @@
 #include "c_abi/dlpack.h"
 
 #include "c_abi/convert.h"
+#include "support/text.h"
 #include "support/try.h"
 
 #include <algorithm>
@@ -225,12 +226,9 @@ Status set_dlpack(const Artifact& artifact, normjit_arguments& arguments, Tensor
     NORMJIT_RETURN_IF_ERROR(check_shape(name, from));
     if (has_no_elements(from)) from.strides = nullptr;
     const auto dtype = dtype_of(from.dtype);
-    if (!dtype) {
-        std::vector<std::string_view> names;
-        for (const DType each : all_dtypes) names.push_back(normjit::name(each));
+    if (!dtype)
         return error(name, "type code {} of {} bits and {} lanes; allowed: {}", from.dtype.code, from.dtype.bits,
-                     from.dtype.lanes, fmt::join(names, ", "));
-    }
+                     from.dtype.lanes, fmt::join(text::names_of(all_dtypes), ", "));
     if (!is_reachable(from.device.type, artifact.target.isa)) {
         return error(name, "is on a device of type {}; the kernel runs on a {}", from.device.type,
                      artifact.target.isa == Isa::cuda ? "GPU" : "CPU");

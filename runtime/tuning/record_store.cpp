@@ -53,17 +53,6 @@ Schedule scaled(Schedule schedule, const DeviceClass& from, const DeviceClass& t
     return schedule;
 }
 
-/// Calls work(line, number) for every line that is neither blank nor a comment.
-template <class Work>
-void for_each_line(std::string_view text, const Work& work) {
-    for (int number = 1; !text.empty(); ++number) {
-        const size_t end = std::min(text.find('\n'), text.size());
-        const std::string_view line = text::trim(text.substr(0, end));
-        text.remove_prefix(std::min(end + 1, text.size()));
-        if (!line.empty() && line.front() != '#') work(line, number);
-    }
-}
-
 /// Returns the number of columns in a line that to_text() made, in which the spec comes first; 0 if the line has none.
 int64_t first_cols(std::string_view line) {
     constexpr std::string_view key = "cols=";
@@ -71,10 +60,6 @@ int64_t first_cols(std::string_view line) {
     int64_t cols = 0;
     if (at != line.npos) std::from_chars(line.data() + at + key.size(), line.data() + line.size(), cols);
     return cols;
-}
-
-std::string ignored(const std::string& where, const Status& status) {
-    return fmt::format("{}: {}; the line is ignored", where, status.message());
 }
 
 std::string times_text(double gain) { return fmt::format("{:.2f} times as fast as the heuristic there", gain); }
@@ -129,21 +114,24 @@ struct TuningRecords::Impl {
         }
     }
 
+    /// Adds the record of a line of a source whose first line has number `first` + 1. Returns a warning if it has none.
+    std::optional<std::string> put_line(const text::Line& line, const std::string& source, size_t first) {
+        std::string where = fmt::format("{}:{}", source, line.number);
+        auto record = parse_record(line.text);
+        if (!record) return fmt::format("{}: {}; the line is ignored", where, record.status().message());
+        put({*std::move(record), std::move(where), first + static_cast<size_t>(line.number)});
+        return std::nullopt;
+    }
+
     /// Reads the unread lines for rows of this length. Returns warnings.
     std::vector<std::string> read(int64_t cols) {
         std::vector<std::string> warnings;
         if (!read_cols.insert(cols).second) return warnings;
         for (const Unread& each : unread) {
-            for_each_line(each.text, [&](std::string_view line, int number) {
-                if (first_cols(line) != cols) return;
-                auto record = parse_record(line);
-                std::string where = fmt::format("{}:{}", each.source, number);
-                if (record) {
-                    put({*std::move(record), std::move(where), each.line + static_cast<size_t>(number)});
-                } else {
-                    warnings.push_back(ignored(where, record.status()));
-                }
-            });
+            for (const text::Line& line : text::content_lines(each.text)) {
+                if (first_cols(line.text) != cols) continue;
+                if (auto warning = put_line(line, each.source, each.line)) warnings.push_back(*std::move(warning));
+            }
         }
         return warnings;
     }
@@ -224,16 +212,11 @@ size_t TuningRecords::size() const { return impl_->entries.size(); }
 std::vector<std::string> TuningRecords::add(std::string_view text, const std::string& source) {
     std::vector<std::string> warnings;
     size_t bad = 0, last = impl_->lines;
-    for_each_line(text, [&](std::string_view line, int number) {
-        last = impl_->lines + static_cast<size_t>(number);
-        std::string where = fmt::format("{}:{}", source, number);
-        auto record = parse_record(line);
-        if (record) {
-            impl_->put({*std::move(record), std::move(where), last});
-        } else if (++bad <= most_warnings) {
-            warnings.push_back(ignored(where, record.status()));
-        }
-    });
+    for (const text::Line& line : text::content_lines(text)) {
+        last = impl_->lines + static_cast<size_t>(line.number);
+        auto warning = impl_->put_line(line, source, impl_->lines);
+        if (warning && ++bad <= most_warnings) warnings.push_back(*std::move(warning));
+    }
     impl_->lines = last;
     if (bad > most_warnings)
         warnings.push_back(fmt::format("{}: {} more lines are not records", source, bad - most_warnings));

@@ -2,8 +2,7 @@
 #include "backend/cpu/evaluate.h"
 
 #include "backend/cpu/spilling.h"
-
-#include <algorithm>
+#include "support/contains.h"
 
 namespace normjit::backend::cpu {
 
@@ -112,8 +111,7 @@ class Evaluation {
     /// store() overwrites its operand, so an operand that is still needed is copied.
     void store(const MicroOp& op, const std::vector<ValueId>& dying) {
         const Unit& value = unit(op.operands[0]);
-        if (std::find(dying.begin(), dying.end(), op.operands[0]) != dying.end())
-            return around_.store(value, op.tensor);
+        if (contains(dying, op.operands[0])) return around_.store(value, op.tensor);
         const Unit free = registers_.take(around_.vectors);
         Unit copy;
         for (size_t i = 0; i < unit_vectors(); ++i) copy.vectors[i] = m_.copy(free.vectors[i], value.vectors[i]);

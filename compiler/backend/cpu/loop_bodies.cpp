@@ -4,6 +4,8 @@
 #include "backend/cpu/plan_queries.h"
 #include "backend/cpu/spilling.h"
 #include "ir/groups.h"
+#include "plan/cpu.h"
+#include "support/contains.h"
 
 #include <algorithm>
 
@@ -112,7 +114,7 @@ class GroupSelection {
   private:
     bool is_cached(ValueId id) const {
         const std::vector<ValueId>& cached = plan_.cpu().cached_elements;
-        return std::ranges::find(cached, id) != cached.end();
+        return contains(cached, id);
     }
     /// True for an output with one element for each group.
     bool is_one(const ir::Output& output) const { return function_.operand(output.tensor).group > 1; }
@@ -140,7 +142,7 @@ class GroupSelection {
             if (needed[id]) reloads.push_back(id);
         }
         plan::Sweep computed = part;
-        std::erase_if(computed.elements, [&](ValueId id) { return std::ranges::find(waiting, id) != waiting.end(); });
+        std::erase_if(computed.elements, [&](ValueId id) { return contains(waiting, id); });
         LoopBody made = column_body(plan_, computed);
         made.results.clear();
         add_each(made.values, part.elements);

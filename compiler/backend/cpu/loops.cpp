@@ -3,6 +3,7 @@
 
 #include "artifact/cpu_abi.h"
 #include "backend/cpu/sums.h"
+#include "support/contains.h"
 
 #include <cstddef>
 
@@ -90,9 +91,7 @@ Address RowLoops::output(Tensor tensor, const Columns& columns) {
     return {m_.temporary(), column_, static_cast<int>(bytes), columns.elements * bytes};
 }
 
-bool RowLoops::has_slot(ValueId id) const {
-    return std::find(plan_.row_slots.begin(), plan_.row_slots.end(), id) != plan_.row_slots.end();
-}
+bool RowLoops::has_slot(ValueId id) const { return contains(plan_.row_slots, id); }
 
 Address RowLoops::slot(ValueId id, Block block) const {
     const auto number = std::find(plan_.row_slots.begin(), plan_.row_slots.end(), id) - plan_.row_slots.begin();

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/cpu/plan_queries.h"
 
+#include "support/contains.h"
+
 #include <algorithm>
 
 namespace normjit::backend::cpu {
@@ -29,17 +31,6 @@ int64_t number_of_reduction(const plan::Plan& plan, size_t sweep, size_t k) {
     size_t number = k;
     for (size_t i = 0; i < sweep; ++i) number += plan.sweeps[i].row_reductions.size();
     return static_cast<int64_t>(number);
-}
-
-std::vector<ValueId> operands_of_shape(const ir::Function& function, const plan::Sweep& sweep, ir::Shape shape) {
-    std::vector<ValueId> found;
-    for (const ValueId user : sweep.elements) {
-        for (const ValueId operand : function[user].operands) {
-            if (operand == ir::no_value || function[operand].shape != shape) continue;
-            if (std::find(found.begin(), found.end(), operand) == found.end()) found.push_back(operand);
-        }
-    }
-    return found;
 }
 
 }  // namespace normjit::backend::cpu

@@ -63,7 +63,4 @@ inline std::vector<Tensor> rows_ahead(const CpuSchedule& cpu, const plan::Sweep&
 /// How far ahead the current row is prefetched: about what a core reads from memory in 100 ns.
 inline constexpr int row_ahead_bytes = 2048;
 
-/// Returns the operands of this shape that the elements of a sweep read. Each value is listed once.
-std::vector<ValueId> operands_of_shape(const ir::Function& function, const plan::Sweep& sweep, ir::Shape shape);
-
 }  // namespace normjit::backend::cpu

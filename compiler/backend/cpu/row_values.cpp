@@ -2,18 +2,12 @@
 #include "backend/cpu/row_values.h"
 
 #include "backend/cpu/sums.h"
+#include "plan/cpu.h"
+#include "support/contains.h"
 
 #include <algorithm>
 
 namespace normjit::backend::cpu {
-
-namespace {
-
-bool contains(const std::vector<ValueId>& ids, ValueId id) {
-    return std::find(ids.begin(), ids.end(), id) != ids.end();
-}
-
-}  // namespace
 
 void RowValues::load_inputs(Block block) {
     if (plan_.sweeps.front().row_values.empty()) return;

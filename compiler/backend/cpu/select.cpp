@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/cpu/select.h"
 
+#include "support/contains.h"
+
 #include <algorithm>
 #include <cmath>
 #include <ranges>
@@ -53,9 +55,7 @@ class Selector {
         if (b != ir::no_value && function_[id].op != Op::like) visit(b);
     }
 
-    bool is_reloaded(ValueId id) const {
-        return std::find(body_.reloads.begin(), body_.reloads.end(), id) != body_.reloads.end();
-    }
+    bool is_reloaded(ValueId id) const { return contains(body_.reloads, id); }
 
     bool is_own(ValueId id) const { return own_[id]; }
 
@@ -185,7 +185,7 @@ class Selector {
 
     /// Selects the sums, stores and spills whose operands are complete with this value.
     void select_roots(ValueId id) {
-        if (std::find(body_.spills.begin(), body_.spills.end(), id) != body_.spills.end()) {
+        if (contains(body_.spills, id)) {
             push({.instruction = Instruction::spill, .operands = {id, ir::no_value, ir::no_value}});
         }
         for (size_t i = 0; i < body_.sums.size(); ++i) {

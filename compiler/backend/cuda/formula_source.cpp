@@ -4,6 +4,7 @@
 #include "backend/cuda/expression.h"
 #include "backend/cuda/formula_constants.h"
 #include "ir/groups.h"
+#include "support/contains.h"
 #include "support/lines.h"
 
 #include <algorithm>
@@ -23,10 +24,6 @@ using ir::ValueId;
 using plan::Sweep;
 
 constexpr std::string_view device_function = "static __device__ __forceinline__ void";
-
-bool contains(const std::vector<ValueId>& ids, ValueId id) {
-    return std::find(ids.begin(), ids.end(), id) != ids.end();
-}
 
 class FormulaPrinter : Lines {
   public:

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/llvm/builder.h"
 
+#include "support/contains.h"
+
 #include <algorithm>
 #include <cassert>
 
@@ -96,7 +98,7 @@ Value* Builder::get(int variable) const {
     return value;
 }
 
-bool Builder::holds(const Value* value) const { return std::ranges::find(variables_, value) != variables_.end(); }
+bool Builder::holds(const Value* value) const { return contains(variables_, value); }
 
 Builder::Phis Builder::begin_loop(BasicBlock* before) {
     Phis phis;

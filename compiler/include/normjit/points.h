@@ -30,7 +30,7 @@ struct Point {
 struct PointFile {
     std::string device;  ///< "NVIDIA H100 80GB HBM3"
     Target target;
-    std::vector<Point> points;
+    std::vector<Point> points = {};
     bool operator==(const PointFile&) const = default;
 };
 

@@ -2,6 +2,7 @@
 #include "device/cpu/control_groups.h"
 
 #include "device/cpu/system.h"
+#include "support/contains.h"
 #include "support/text.h"
 
 #include <algorithm>
@@ -28,7 +29,7 @@ std::string group_of(const ControlGroups& groups, std::string_view controller) {
         if (first == line.npos || second == line.npos) continue;
         const std::string_view names = std::string_view(line).substr(first + 1, second - first - 1);
         const auto words = text::split(names, ',');
-        const bool is_named = std::find(words.begin(), words.end(), controller) != words.end();
+        const bool is_named = contains(words, controller);
         if (controller.empty() ? names.empty() : is_named) return line.substr(second + 1);
     }
     return "/";
