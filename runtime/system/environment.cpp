@@ -5,8 +5,6 @@
 #include "support/text.h"
 #include "support/try.h"
 
-#include <algorithm>
-
 #include <fmt/format.h>
 #include <stdlib.h>
 
@@ -14,14 +12,51 @@ namespace normjit {
 
 namespace {
 
-Status read_cache_folder(std::string_view value, Environment& environment) {
-    environment.cache_folder = value == "off" ? "" : value;
+Status read_value(std::string_view value, std::string& text) {
+    text = value;
     return {};
 }
 
-Status read_cache_bytes(std::string_view value, Environment& environment) {
-    NORMJIT_TRY(environment.cache_bytes, parse_bytes(value));
+Status read_value(std::string_view value, bool& flag) {
+    if (value != "0" && value != "1") return invalid_argument("must be 0 or 1");
+    flag = value == "1";
     return {};
+}
+
+/// Adds the paths, which are separated by colons.
+Status read_value(std::string_view value, std::vector<std::string>& paths) {
+    for (std::string_view path : text::split(value, ':')) {
+        if (!path.empty()) paths.emplace_back(path);
+    }
+    return {};
+}
+
+template <class Enum, size_t count>
+Status read_word(std::string_view value, const Enum (&all)[count], Enum& chosen) {
+    const auto found = text::find_by_name(value, all);
+    if (!found) return invalid_argument("allowed: " + text::join(text::names_of(all)));
+    chosen = *found;
+    return {};
+}
+
+Status read_value(std::string_view value, IsaCap& isa) { return read_word(value, all_isa_caps, isa); }
+Status read_value(std::string_view value, ThreadPolicy& policy) {
+    return read_word(value, all_thread_policies, policy);
+}
+
+template <auto member>
+Status read_into(std::string_view value, Environment& environment) {
+    return read_value(value, environment.*member);
+}
+
+template <auto member>
+Status read_bytes(std::string_view value, Environment& environment) {
+    NORMJIT_TRY(environment.*member, parse_bytes(value));
+    return {};
+}
+
+Status read_cache_folder(std::string_view value, Environment& environment) {
+    return read_value(value == "off" ? "" : value, environment.cache_folder);
 }
 
 Status read_most_kernels(std::string_view value, Environment& environment) {
@@ -29,73 +64,9 @@ Status read_most_kernels(std::string_view value, Environment& environment) {
     return {};
 }
 
-Status read_most_kernel_bytes(std::string_view value, Environment& environment) {
-    NORMJIT_TRY(environment.most_kernel_bytes, parse_bytes(value));
-    return {};
-}
-
-Status read_cache_packs(std::string_view value, Environment& environment) {
-    for (std::string_view path : text::split(value, ':')) {
-        if (!path.empty()) environment.cache_packs.emplace_back(path);
-    }
-    return {};
-}
-
 Status read_records(std::string_view value, Environment& environment) {
-    if (value == "off") {
-        environment.shipped_records = false;
-        return {};
-    }
-    for (std::string_view path : text::split(value, ':')) {
-        if (!path.empty()) environment.record_files.emplace_back(path);
-    }
-    return {};
-}
-
-Status read_capture(std::string_view value, Environment& environment) {
-    environment.capture_file = value;
-    return {};
-}
-
-Status read_cuda_driver(std::string_view value, Environment& environment) {
-    environment.cuda_driver = value;
-    return {};
-}
-
-Status read_flag(std::string_view value, bool& flag) {
-    if (value != "0" && value != "1") return invalid_argument("must be 0 or 1");
-    flag = value == "1";
-    return {};
-}
-
-Status read_cache_everything(std::string_view value, Environment& environment) {
-    return read_flag(value, environment.cache_everything);
-}
-
-Status read_cache_trust_others(std::string_view value, Environment& environment) {
-    return read_flag(value, environment.cache_trust_others);
-}
-
-/// Reads the value of `all` that has this name.
-template <class Enum, size_t count>
-Status read_word(std::string_view value, const Enum (&all)[count], Enum& chosen) {
-    std::vector<std::string_view> words;
-    for (const Enum each : all) {
-        words.push_back(name(each));
-        if (words.back() == value) {
-            chosen = each;
-            return {};
-        }
-    }
-    return invalid_argument("allowed: " + text::join(words));
-}
-
-Status read_isa(std::string_view value, Environment& environment) {
-    return read_word(value, all_isa_caps, environment.isa);
-}
-
-Status read_threads(std::string_view value, Environment& environment) {
-    return read_word(value, all_thread_policies, environment.thread_policy);
+    environment.shipped_records = value != "off";
+    return environment.shipped_records ? read_value(value, environment.record_files) : Status();
 }
 
 Status read_perf(std::string_view value, Environment& environment) {
@@ -104,35 +75,36 @@ Status read_perf(std::string_view value, Environment& environment) {
     return invalid_argument("allowed: map off");
 }
 
-Status read_nvtx(std::string_view value, Environment& environment) { return read_flag(value, environment.nvtx); }
-
 constexpr EnvironmentVariable table[] = {
     {"NORMJIT_CACHE_DIR", "where compiled kernels are kept, or off [XDG_CACHE_HOME/normjit, ~/.cache/normjit]",
      read_cache_folder},
     {"NORMJIT_CACHE_SIZE", "the most bytes of these, such as 512M or 2G; the least recently used go first [1G]",
-     read_cache_bytes},
+     read_bytes<&Environment::cache_bytes>},
     {"NORMJIT_CACHE_EVERYTHING", "1: also keep kernels that are made faster than they are read [0]",
-     read_cache_everything},
+     read_into<&Environment::cache_everything>},
     {"NORMJIT_CACHE_TRUST_OTHERS", "1: run the folder's content even if other users may write to it [0]",
-     read_cache_trust_others},
+     read_into<&Environment::cache_trust_others>},
     {"NORMJIT_CACHE_PACKS", "packs of compiled kernels, searched before the folder, separated by colons",
-     read_cache_packs},
-    {"NORMJIT_CAPTURE", "a file that gets a line for each requested spec, to be tuned", read_capture},
+     read_into<&Environment::cache_packs>},
+    {"NORMJIT_CAPTURE", "a file that gets a line for each requested spec, to be tuned",
+     read_into<&Environment::capture_file>},
     {"NORMJIT_KERNELS", "the most kernels in an engine's memory; the least recently used go first [4096]",
      read_most_kernels},
-    {"NORMJIT_KERNEL_BYTES", "the most bytes of their code, such as 64M [256M]", read_most_kernel_bytes},
-    {"NORMJIT_CUDA_DRIVER", "the CUDA driver library [libcuda.so.1]", read_cuda_driver},
+    {"NORMJIT_KERNEL_BYTES", "the most bytes of their code, such as 64M [256M]",
+     read_bytes<&Environment::most_kernel_bytes>},
+    {"NORMJIT_CUDA_DRIVER", "the CUDA driver library [libcuda.so.1]", read_into<&Environment::cuda_driver>},
     {"NORMJIT_RECORDS",
      "files of tuning records or points, separated by colons; off: no records, not even the shipped ones",
      read_records},
     {"NORMJIT_ISA",
-     "the instructions that CPU code may use: avx512, avx2, sse, or portable for no machine code [machine]", read_isa},
+     "the instructions that CPU code may use: avx512, avx2, sse, or portable for no machine code [machine]",
+     read_into<&Environment::isa>},
     {"NORMJIT_THREADS",
      "whose threads run CPU launches: own, openmp, or automatic, OpenMP's where there are any [automatic]",
-     read_threads},
+     read_into<&Environment::thread_policy>},
     {"NORMJIT_PERF", "map: /tmp/perf-PID.map names the kernels of the CPU for perf [off]", read_perf},
     {"NORMJIT_NVTX", "1: show prepare, compile, load and tune as NVTX ranges, for example in Nsight Systems [0]",
-     read_nvtx},
+     read_into<&Environment::nvtx>},
     {"NORMJIT_NVRTC_PATH", "the NVRTC library, or a folder with one, tried before any other", nullptr},
 };
 

@@ -6,7 +6,6 @@
 #include "normjit/status.h"
 
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
