@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernel/timed_problem.h"
 
-#include "support/narrow.h"
+#include "backend/portable/convert.h"
 #include "support/try.h"
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 
 #include <fmt/format.h>
 
@@ -13,43 +14,14 @@ namespace normjit {
 
 namespace {
 
-constexpr int64_t period = 8;
-constexpr float numbers[period] = {1.0f, 1.5f, 0.5f, 2.0f, 0.75f, 1.25f, 1.75f, 3.0f};
-constexpr uint16_t halves[period] = {0x3c00, 0x3e00, 0x3800, 0x4000, 0x3a00, 0x3d00, 0x3f00, 0x4200};
-
-template <class T, class Number>
-void fill(void* memory, int64_t count, Number number) {
-    auto* elements = static_cast<char*>(memory);
-    for (int64_t i = 0; i < count; ++i) {
-        // Values differ between rows and between columns, because x - mean must not vanish.
-        const T value = number((i + i / 61) % period);
-        std::memcpy(elements + i * static_cast<int64_t>(sizeof value), &value, sizeof value);
-    }
-}
-
+/// Writes numbers that differ between rows and between columns, because x - mean must not vanish. All types but e8m0
+/// hold them exactly.
 void make_numbers(DType type, void* memory, int64_t count) {
-    switch (type) {
-        case DType::f32:
-            return fill<float>(memory, count, [](int64_t i) { return numbers[i]; });
-        case DType::f64:
-            return fill<double>(memory, count, [](int64_t i) { return static_cast<double>(numbers[i]); });
-        case DType::f16:
-            return fill<uint16_t>(memory, count, [](int64_t i) { return halves[i]; });
-        case DType::e4m3:
-        case DType::e5m2:
-            return fill<uint8_t>(memory, count, [type](int64_t i) {
-                return to_small(numbers[i], type == DType::e4m3 ? e4m3_format : e5m2_format);
-            });
-        case DType::e8m0:
-            return fill<uint8_t>(memory, count, [](int64_t i) { return to_e8m0(numbers[i]); });
-        case DType::i8:
-            return fill<uint8_t>(memory, count, [](int64_t i) { return to_i8(numbers[i] * 40); });
-        case DType::bf16:
-            return fill<uint16_t>(memory, count, [](int64_t i) {
-                uint32_t bits = 0;
-                std::memcpy(&bits, &numbers[i], sizeof bits);
-                return static_cast<uint16_t>(bits >> 16);
-            });
+    constexpr float numbers[] = {1.0f, 1.5f, 0.5f, 2.0f, 0.75f, 1.25f, 1.75f, 3.0f};
+    const float factor = type == DType::i8 ? 40 : 1;
+    for (int64_t i = 0; i < count; ++i) {
+        const float number = factor * numbers[static_cast<size_t>(i + i / 61) % std::size(numbers)];
+        backend::portable::store(memory, i, 1, &number, type);
     }
 }
 
