@@ -13,6 +13,7 @@
 
 #include <cstdio>
 #include <cstring>
+#include <initializer_list>
 #include <memory>
 #include <new>
 #include <string>
@@ -61,15 +62,22 @@ normjit_status report(Code code, const char* message) noexcept {
     return static_cast<normjit_status>(code);
 }
 
-/// Runs a function that returns a Status.
-template <class Function>
-normjit_status guarded(const Function& function) noexcept {
-    const Status status = caught(function);
-    return status.ok() ? NORMJIT_OK : report(status.code(), status.message().c_str());
-}
+/// An argument that must not be null.
+struct Needed {
+    const void* argument;
+    const char* name;
+};
 
-Status check_handle(const void* handle, const char* name) {
-    return handle != nullptr ? Status() : invalid_argument(fmt::format("{}: null pointer", name));
+/// Runs a function that returns a Status, unless one of its arguments is missing.
+template <class Function>
+normjit_status guarded(std::initializer_list<Needed> arguments, const Function& function) noexcept {
+    const Status status = caught([&]() -> Status {
+        for (const auto& [argument, name] : arguments) {
+            if (argument == nullptr) return invalid_argument(fmt::format("{}: null pointer", name));
+        }
+        return function();
+    });
+    return status.ok() ? NORMJIT_OK : report(status.code(), status.message().c_str());
 }
 
 Status copy_out(std::string_view from, void* buffer, size_t capacity, size_t* bytes) {
@@ -80,6 +88,11 @@ Status copy_out(std::string_view from, void* buffer, size_t capacity, size_t* by
     }
     std::memcpy(buffer, from.data(), from.size());
     return {};
+}
+
+/// Copies a text and the zero that ends it.
+Status copy_text(const std::string& text, char* buffer, size_t capacity, size_t* bytes) {
+    return copy_out({text.c_str(), text.size() + 1}, buffer, capacity, bytes);
 }
 
 Expected<Spec> valid_spec(const normjit_spec* given) {
@@ -105,8 +118,7 @@ const char* normjit_tensor_name(int32_t tensor) {
 }
 
 normjit_status normjit_spec_parse(const char* text, normjit_spec* spec) {
-    return guarded([&]() -> Status {
-        NORMJIT_RETURN_IF_ERROR(check_handle(text, "text"));
+    return guarded({{text, "text"}}, [&]() -> Status {
         NORMJIT_TRY(const normjit_spec known, read_struct<normjit_spec>(spec, "spec"));
         NORMJIT_TRY(const Spec parsed, parse_spec(text));
         normjit_spec full = to_c(parsed);
@@ -121,27 +133,21 @@ normjit_status normjit_spec_parse(const char* text, normjit_spec* spec) {
 }
 
 normjit_status normjit_formula_line(const char* formula, char* buffer, size_t capacity, size_t* bytes) {
-    return guarded([&]() -> Status {
-        NORMJIT_RETURN_IF_ERROR(check_handle(formula, "formula"));
+    return guarded({{formula, "formula"}}, [&]() -> Status {
         NORMJIT_TRY(const std::string line, formula_line(formula));
-        return copy_out({line.c_str(), line.size() + 1}, buffer, capacity, bytes);
+        return copy_text(line, buffer, capacity, bytes);
     });
 }
 
 normjit_status normjit_formula_numbers(const char* formula, char* buffer, size_t capacity, size_t* bytes) {
-    return guarded([&]() -> Status {
-        NORMJIT_RETURN_IF_ERROR(check_handle(formula, "formula"));
+    return guarded({{formula, "formula"}}, [&]() -> Status {
         NORMJIT_TRY(const auto numbers, formula_numbers(formula));
-        const std::string names = fmt::format("{}", fmt::join(numbers, ","));
-        return copy_out({names.c_str(), names.size() + 1}, buffer, capacity, bytes);
+        return copy_text(fmt::format("{}", fmt::join(numbers, ",")), buffer, capacity, bytes);
     });
 }
 
 normjit_status normjit_formula_gradient(const char* text, const char* input, int32_t* gradient) {
-    return guarded([&]() -> Status {
-        NORMJIT_RETURN_IF_ERROR(check_handle(text, "text"));
-        NORMJIT_RETURN_IF_ERROR(check_handle(input, "input"));
-        NORMJIT_RETURN_IF_ERROR(check_handle(gradient, "gradient"));
+    return guarded({{text, "text"}, {input, "input"}, {gradient, "gradient"}}, [&]() -> Status {
         NORMJIT_TRY(const GradientKind kind, gradient_kind(text, input));
         *gradient = static_cast<int32_t>(kind);
         return {};
@@ -149,9 +155,7 @@ normjit_status normjit_formula_gradient(const char* text, const char* input, int
 }
 
 normjit_status normjit_spec_tensor(const normjit_spec* spec, const char* name, int32_t* tensor) {
-    return guarded([&]() -> Status {
-        NORMJIT_RETURN_IF_ERROR(check_handle(name, "name"));
-        NORMJIT_RETURN_IF_ERROR(check_handle(tensor, "tensor"));
+    return guarded({{name, "name"}, {tensor, "tensor"}}, [&]() -> Status {
         NORMJIT_TRY(const Spec parsed, to_cpp(spec));
         const auto found = parsed.find(name);
         if (!found) return invalid_argument(fmt::format("spec: it has no tensor '{}'", text::shown(name)));
@@ -161,8 +165,7 @@ normjit_status normjit_spec_tensor(const normjit_spec* spec, const char* name, i
 }
 
 normjit_status normjit_spec_operands(const normjit_spec* spec, int32_t* count) {
-    return guarded([&]() -> Status {
-        NORMJIT_RETURN_IF_ERROR(check_handle(count, "count"));
+    return guarded({{count, "count"}}, [&]() -> Status {
         NORMJIT_TRY(const Spec parsed, valid_spec(spec));
         *count = static_cast<int32_t>(OperandList(parsed).size());
         return {};
@@ -170,7 +173,7 @@ normjit_status normjit_spec_operands(const normjit_spec* spec, int32_t* count) {
 }
 
 normjit_status normjit_spec_operand(const normjit_spec* spec, int32_t place, normjit_operand* operand) {
-    return guarded([&]() -> Status {
+    return guarded({}, [&]() -> Status {
         NORMJIT_TRY(const normjit_operand known, read_struct<normjit_operand>(operand, "operand"));
         NORMJIT_TRY(const Spec parsed, valid_spec(spec));
         const OperandList operands(parsed);
@@ -182,16 +185,14 @@ normjit_status normjit_spec_operand(const normjit_spec* spec, int32_t place, nor
 }
 
 normjit_status normjit_spec_text(const normjit_spec* spec, char* buffer, size_t capacity, size_t* bytes) {
-    return guarded([&]() -> Status {
+    return guarded({}, [&]() -> Status {
         NORMJIT_TRY(const Spec given, valid_spec(spec));
-        const std::string text = to_text(given);
-        return copy_out({text.c_str(), text.size() + 1}, buffer, capacity, bytes);
+        return copy_text(to_text(given), buffer, capacity, bytes);
     });
 }
 
 normjit_status normjit_engine_create(const normjit_engine_options* options, normjit_engine** engine) {
-    return guarded([&]() -> Status {
-        NORMJIT_RETURN_IF_ERROR(check_handle(engine, "engine"));
+    return guarded({{engine, "engine"}}, [&]() -> Status {
         NORMJIT_TRY(const normjit_engine_options known, read_struct(options, "engine options", true));
         NORMJIT_TRY(EngineOptions complete, to_cpp(known));
         auto log = std::make_unique<normjit_log>(known.log);
@@ -211,27 +212,22 @@ normjit_status normjit_engine_create(const normjit_engine_options* options, norm
 void normjit_engine_destroy(normjit_engine* engine) { delete engine; }
 
 normjit_status normjit_engine_backend(const normjit_engine* engine, char* buffer, size_t capacity, size_t* bytes) {
-    return guarded([&]() -> Status {
-        NORMJIT_RETURN_IF_ERROR(check_handle(engine, "engine"));
+    return guarded({{engine, "engine"}}, [&]() -> Status {
         NORMJIT_TRY(const std::string backend, backend_of(engine->engine.target()));
-        return copy_out({backend.c_str(), backend.size() + 1}, buffer, capacity, bytes);
+        return copy_text(backend, buffer, capacity, bytes);
     });
 }
 
 normjit_status normjit_engine_threads(const normjit_engine* engine, int32_t* threads, char* buffer, size_t capacity,
                                       size_t* bytes) {
-    return guarded([&]() -> Status {
-        NORMJIT_RETURN_IF_ERROR(check_handle(engine, "engine"));
+    return guarded({{engine, "engine"}}, [&]() -> Status {
         if (threads != nullptr) *threads = engine->engine.threads();
-        const std::string whose = engine->engine.whose_threads();
-        return copy_out({whose.c_str(), whose.size() + 1}, buffer, capacity, bytes);
+        return copy_text(engine->engine.whose_threads(), buffer, capacity, bytes);
     });
 }
 
 normjit_status normjit_plan_digest(const normjit_engine* engine, uint64_t* digest) {
-    return guarded([&]() -> Status {
-        NORMJIT_RETURN_IF_ERROR(check_handle(engine, "engine"));
-        NORMJIT_RETURN_IF_ERROR(check_handle(digest, "digest"));
+    return guarded({{engine, "engine"}, {digest, "digest"}}, [&]() -> Status {
         *digest = engine->engine.plan_digest();
         return {};
     });
@@ -239,9 +235,7 @@ normjit_status normjit_plan_digest(const normjit_engine* engine, uint64_t* diges
 
 normjit_status normjit_prepare(normjit_engine* engine, const normjit_spec* spec, const normjit_prepare_options* options,
                                normjit_kernel** kernel) {
-    return guarded([&]() -> Status {
-        NORMJIT_RETURN_IF_ERROR(check_handle(engine, "engine"));
-        NORMJIT_RETURN_IF_ERROR(check_handle(kernel, "kernel"));
+    return guarded({{engine, "engine"}, {kernel, "kernel"}}, [&]() -> Status {
         NORMJIT_TRY(const normjit_prepare_options known, read_struct(options, "prepare options", true));
         NORMJIT_TRY(const PrepareOptions how, to_cpp(known));
         NORMJIT_TRY(const Spec wanted, to_cpp(spec));
@@ -260,9 +254,7 @@ normjit_status normjit_prepare(normjit_engine* engine, const normjit_spec* spec,
 normjit_status normjit_compile(const char* target, const normjit_spec* spec, const char* schedule,
                                normjit_artifact** artifact) {
     const ApiScope scope;
-    return guarded([&]() -> Status {
-        NORMJIT_RETURN_IF_ERROR(check_handle(target, "target"));
-        NORMJIT_RETURN_IF_ERROR(check_handle(artifact, "artifact"));
+    return guarded({{target, "target"}, {artifact, "artifact"}}, [&]() -> Status {
         NORMJIT_TRY(const Target machine, cpu::target_of(target));
         NORMJIT_TRY(const Spec wanted, valid_spec(spec));
         NORMJIT_TRY(const Schedule how, schedule_for(schedule, wanted, machine));
@@ -274,16 +266,12 @@ normjit_status normjit_compile(const char* target, const normjit_spec* spec, con
 
 normjit_status normjit_artifact_serialise(const normjit_artifact* artifact, void* buffer, size_t capacity,
                                           size_t* bytes) {
-    return guarded([&]() -> Status {
-        NORMJIT_RETURN_IF_ERROR(check_handle(artifact, "artifact"));
-        return copy_out(serialise(artifact->artifact), buffer, capacity, bytes);
-    });
+    return guarded({{artifact, "artifact"}},
+                   [&]() -> Status { return copy_out(serialise(artifact->artifact), buffer, capacity, bytes); });
 }
 
 normjit_status normjit_artifact_deserialise(const void* data, size_t bytes, normjit_artifact** artifact) {
-    return guarded([&]() -> Status {
-        NORMJIT_RETURN_IF_ERROR(check_handle(data, "data"));
-        NORMJIT_RETURN_IF_ERROR(check_handle(artifact, "artifact"));
+    return guarded({{data, "data"}, {artifact, "artifact"}}, [&]() -> Status {
         NORMJIT_TRY(Artifact read, parse_artifact({static_cast<const char*>(data), bytes}));
         *artifact = new normjit_artifact{std::move(read)};
         return {};
@@ -294,10 +282,7 @@ void normjit_artifact_destroy(normjit_artifact* artifact) { delete artifact; }
 
 normjit_status normjit_load(normjit_engine* engine, const normjit_artifact* artifact, void* stream,
                             normjit_kernel** kernel) {
-    return guarded([&]() -> Status {
-        NORMJIT_RETURN_IF_ERROR(check_handle(engine, "engine"));
-        NORMJIT_RETURN_IF_ERROR(check_handle(artifact, "artifact"));
-        NORMJIT_RETURN_IF_ERROR(check_handle(kernel, "kernel"));
+    return guarded({{engine, "engine"}, {artifact, "artifact"}, {kernel, "kernel"}}, [&]() -> Status {
         NORMJIT_TRY(Kernel loaded, engine->engine.load(artifact->artifact, stream));
         *kernel = new normjit_kernel{std::move(loaded)};
         return {};
@@ -306,8 +291,7 @@ normjit_status normjit_load(normjit_engine* engine, const normjit_artifact* arti
 
 normjit_status normjit_kernel_workspace_bytes(const normjit_kernel* kernel, int64_t rows, int64_t slices,
                                               int64_t* minimum, int64_t* preferred) {
-    return guarded([&]() -> Status {
-        NORMJIT_RETURN_IF_ERROR(check_handle(kernel, "kernel"));
+    return guarded({{kernel, "kernel"}}, [&]() -> Status {
         const Batch batch(rows, to_slices(slices));
         if (batch.rows < 0) return invalid_argument(fmt::format("rows: {}; must be at least 0", rows));
         if (batch.slices < 0)
@@ -327,9 +311,7 @@ void normjit_kernel_destroy(normjit_kernel* kernel) { delete kernel; }
 
 normjit_status normjit_set_dlpack(const normjit_kernel* kernel, normjit_arguments* arguments, normjit_tensor tensor,
                                   const void* dl_tensor) {
-    return guarded([&]() -> Status {
-        NORMJIT_RETURN_IF_ERROR(check_handle(kernel, "kernel"));
-        NORMJIT_RETURN_IF_ERROR(check_handle(arguments, "arguments"));
+    return guarded({{kernel, "kernel"}, {arguments, "arguments"}}, [&]() -> Status {
         if (arguments->size < sizeof *arguments) return invalid_argument("arguments: size is not set");
         NORMJIT_TRY(const Tensor which, to_tensor(tensor));
         return set_dlpack(kernel->kernel.artifact(), *arguments, which, dl_tensor);
@@ -337,8 +319,7 @@ normjit_status normjit_set_dlpack(const normjit_kernel* kernel, normjit_argument
 }
 
 normjit_status normjit_launch(const normjit_kernel* kernel, const normjit_arguments* arguments) {
-    return guarded([&]() -> Status {
-        NORMJIT_RETURN_IF_ERROR(check_handle(kernel, "kernel"));
+    return guarded({{kernel, "kernel"}}, [&]() -> Status {
         const auto launch = [&](const normjit_arguments& known) -> Status {
             NORMJIT_TRY(const Arguments complete, to_cpp(known, kernel->kernel.artifact().spec));
             return kernel->kernel.launch(complete);
