@@ -55,37 +55,20 @@ NORMJIT_INFIX(*, Op::mul)
 NORMJIT_INFIX(/, Op::div)
 #undef NORMJIT_INFIX
 
-inline Expr row_mean(Expr a) { return a.builder->apply(Op::row_mean, a); }
-inline Expr row_max(Expr a) { return a.builder->apply(Op::row_max, a); }
-inline Expr col_sum(Expr a) { return a.builder->apply(Op::col_sum, a); }
-inline Expr max_abs(Expr a) { return a.builder->apply(Op::max_abs, a); }
-#define NORMJIT_FUNCTION(name) \
+/// A function for each op with operands: row_mean(a), max(a, b).
+#define NORMJIT_OPERANDS_0(name)
+#define NORMJIT_OPERANDS_1(name) \
     inline Expr name(Expr a) { return a.builder->apply(Op::name, a); }
-NORMJIT_FUNCTION(rsqrt)
-NORMJIT_FUNCTION(sqrt)
-NORMJIT_FUNCTION(abs)
-NORMJIT_FUNCTION(exp)
-NORMJIT_FUNCTION(exp2)
-NORMJIT_FUNCTION(sigmoid)
-NORMJIT_FUNCTION(silu)
-NORMJIT_FUNCTION(tanh)
-NORMJIT_FUNCTION(log)
-NORMJIT_FUNCTION(log1p)
-NORMJIT_FUNCTION(softplus)
-NORMJIT_FUNCTION(gelu_tanh)
-NORMJIT_FUNCTION(erf)
-NORMJIT_FUNCTION(gelu)
-NORMJIT_FUNCTION(round)
-#undef NORMJIT_FUNCTION
-inline Expr min(Expr a, Expr b) { return a.builder->apply(Op::min, a, b); }
-inline Expr max(Expr a, Expr b) { return a.builder->apply(Op::max, a, b); }
-inline Expr compare(Expr a, Expr b) { return a.builder->apply(Op::compare, a, b); }
+#define NORMJIT_OPERANDS_2(name) \
+    inline Expr name(Expr a, Expr b) { return a.builder->apply(Op::name, a, b); }
+#define OP(name, operands, ...) NORMJIT_OPERANDS_##operands(name)
+#include "ir/ops.def"
+#undef NORMJIT_OPERANDS_0
+#undef NORMJIT_OPERANDS_1
+#undef NORMJIT_OPERANDS_2
+
 /// Returns the value as a store in this type would leave it.
 Expr round_to(DType type, Expr a);
-/// Returns `a`, repeated for every element of `b`.
-inline Expr like(Expr a, Expr b) { return a.builder->apply(Op::like, a, b); }
-inline Expr div_or_zero(Expr a, Expr b) { return a.builder->apply(Op::div_or_zero, a, b); }
-
 /// Returns the shape of the result of `op` for operands of these shapes; unary ops ignore `b`.
 Shape result_shape(Op op, Shape a, Shape b);
 
