@@ -38,11 +38,8 @@ Artifact describe_launches(const plan::Plan& plan, CodeFormat format) {
                       .schedule = plan.schedule,
                       .target = plan.target,
                       .geometry = plan.geometry,
-                      .cuda_paths = {},
                       .generator = generator_of(plan.target),
-                      .format = format,
-                      .entries = {},
-                      .code = {}};
+                      .format = format};
     if (format == CodeFormat::portable) artifact.geometry.cpu.split_rows = 0;  // there is no code for ranges of columns
     if (plan.target.is_cuda()) {
         for (const plan::PlannedPath& planned : plan.cuda().paths) artifact.cuda_paths.push_back(planned.path);

@@ -168,7 +168,7 @@ ir::Function backward(const Spec& spec) {
 
 ir::Function declare(const Spec& spec) {
     if (spec.formula) return declare_formula(spec);
-    ir::Function function{.cols = spec.cols, .compute = spec.compute(), .operands = {}, .values = {}, .outputs = {}};
+    ir::Function function{.cols = spec.cols, .compute = spec.compute()};
     for (const Tensor tensor : all_tensors) {
         const bool is_output = is_statistic(tensor) ? spec.stats == Stats::recompute : may_be_written(tensor);
         function.operands[tensor] = {.name = std::string(name(tensor)),

@@ -98,9 +98,9 @@ struct Value {
 struct Operand {
     std::string name;
     Shape shape = Shape::matrix;
-    bool is_output = false;      ///< an output is read only to add to its old contents
-    std::optional<DType> dtype;  ///< the element type in memory; none if the output is not requested
-    int64_t group = 1;           ///< columns of an output [M,N/G] that share an element
+    bool is_output = false;           ///< an output is read only to add to its old contents
+    std::optional<DType> dtype = {};  ///< the element type in memory; none if the output is not requested
+    int64_t group = 1;                ///< columns of an output [M,N/G] that share an element
     bool operator==(const Operand&) const = default;
 };
 
@@ -121,9 +121,9 @@ struct Output {
 struct Function {
     int64_t cols = 0;
     DType compute = DType::f32;
-    Operands operands;
-    std::vector<Value> values;
-    std::vector<Output> outputs;
+    Operands operands = {};
+    std::vector<Value> values = {};
+    std::vector<Output> outputs = {};
 
     const Value& operator[](ValueId id) const { return values[static_cast<size_t>(id)]; }
     Value& operator[](ValueId id) { return values[static_cast<size_t>(id)]; }

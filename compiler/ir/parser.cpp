@@ -70,7 +70,7 @@ class Parser final : ExpressionParser {
     Expected<Tensor> typed_tensor(bool is_output) {
         NORMJIT_TRY(const Token name, word("the name of a tensor"));
         NORMJIT_RETURN_IF_ERROR(expect(':'));
-        Operand read{.name = std::string(name.text), .shape = {}, .is_output = is_output, .dtype = {}};
+        Operand read{.name = std::string(name.text), .shape = {}, .is_output = is_output};
         NORMJIT_RETURN_IF_ERROR(dtype(read.dtype));
         NORMJIT_RETURN_IF_ERROR(shape(read));
         const auto known = function_.find(name.text);

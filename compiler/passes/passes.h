@@ -72,8 +72,7 @@ Expected<ir::Function> run_pipeline(ir::Function function, const Target& target,
 /// renumbered, and returns the value that replaces it. If two values have the same name, the second loses it.
 template <class Emit>
 ir::Function rewrite(const ir::Function& function, Emit emit) {
-    ir::Function copy{
-        .cols = function.cols, .compute = function.compute, .operands = function.operands, .values = {}, .outputs = {}};
+    ir::Function copy{.cols = function.cols, .compute = function.compute, .operands = function.operands};
     ir::PerValue<ir::ValueId> moved(function.values.size(), ir::no_value);
     for (ir::ValueId id = 0; id < function.size(); ++id) {
         ir::Value value = function[id];

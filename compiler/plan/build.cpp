@@ -169,12 +169,7 @@ Expected<Plan> build(const Spec& spec, const Schedule& schedule, const Target& t
               .schedule = schedule,
               .target = target,
               .function = std::move(function),
-              .operands = OperandList(spec),
-              .sweeps = {},
-              .epilogue = {},
-              .row_slots = {},
-              .device = {},
-              .geometry = {}};
+              .operands = OperandList(spec)};
     NORMJIT_RETURN_IF_ERROR(check_operands(plan.function, plan.operands));
     const bool is_cpu = std::holds_alternative<CpuSchedule>(schedule.device);
     plan.function = with_own_sums(std::move(plan.function), plan.operands);

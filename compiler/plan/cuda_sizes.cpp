@@ -84,7 +84,7 @@ int64_t vectors_of_row(int64_t cols, int width) { return divide_up(cols + (cols 
 PlannedPath measure_cuda(const Spec& spec, const OperandList& operands, int row_sums, const ElementWork& work,
                          const CudaSchedule& s) {
     const bool two_pass = s.form == CudaForm::two_pass;
-    PlannedPath planned{.suffix = "", .schedule = s, .path = {}};
+    PlannedPath planned{.suffix = "", .schedule = s};
     const int64_t vectors = divide_up(vectors_of_row(spec.cols, s.vector_width), s.cluster);
     planned.steps = two_pass ? 1 : divide_up(vectors, s.threads_per_row);
     const int64_t slot = round_up(planned.steps * s.threads_per_row * s.vector_width, 16);

@@ -32,7 +32,7 @@ struct PlannedPath {
     int64_t work_registers = 0;   ///< about how many more registers the arithmetic on one vector needs
     int64_t register_limit = 0;   ///< the most registers that blocks_per_sm allows a thread
     bool keeps_elements = false;  ///< the thread has enough registers left for them
-    CudaPath path;
+    CudaPath path = {};
 };
 
 /// How the final reduce is divided into blocks. A block sums `threads * width / columns` slices of the row groups. Its

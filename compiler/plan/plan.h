@@ -53,13 +53,13 @@ struct Plan {
     Target target;
     ir::Function function;
     OperandList operands;
-    std::vector<Sweep> sweeps;
-    Epilogue epilogue;
-    std::vector<ValueId> row_slots;  ///< [M] values that must outlive the sweep that computes them
-    int column_sweep = 0;            ///< the sweep that accumulates column sums: the last one, or on a GPU often the
-                                     ///< one before
-    std::variant<CpuPlan, CudaPlan> device;
-    Geometry geometry;
+    std::vector<Sweep> sweeps = {};
+    Epilogue epilogue = {};
+    std::vector<ValueId> row_slots = {};  ///< [M] values that must outlive the sweep that computes them
+    int column_sweep = 0;  ///< the sweep that accumulates column sums: the last one, or on a GPU often the
+                           ///< one before
+    std::variant<CpuPlan, CudaPlan> device = {};
+    Geometry geometry = {};
 
     const CpuPlan& cpu() const { return std::get<CpuPlan>(device); }
     CpuPlan& cpu() { return std::get<CpuPlan>(device); }

@@ -106,7 +106,7 @@ Expected<ir::Function> derived_function(const Spec& spec) {
 std::string gradient_name(std::string_view name) { return fmt::format("d{}", name); }
 
 ir::Function declare_formula(const Spec& spec) {
-    ir::Function function{.cols = spec.cols, .compute = spec.compute(), .operands = {}, .values = {}, .outputs = {}};
+    ir::Function function{.cols = spec.cols, .compute = spec.compute()};
     for (const Tensor tensor : all_tensors) {
         const auto& its = spec.formula->tensors[tensor];
         if (!its) continue;

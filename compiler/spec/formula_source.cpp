@@ -13,11 +13,8 @@ Expected<FormulaSource> read_source(std::string_view text) {
     text = text.substr(std::min(text.find_first_not_of(" \t\r\n"), text.size()));
     const std::string_view head = text::first_word(text);
     const auto in_library = library_formula(head);
-    FormulaSource source{.signature = {},
-                         .as_written = std::string(head),
-                         .text = in_library.value_or(text),
-                         .rest = {},
-                         .is_in_library = in_library.has_value()};
+    FormulaSource source{
+        .as_written = std::string(head), .text = in_library.value_or(text), .is_in_library = in_library.has_value()};
     auto signature = ir::read_signature(source.text, formula_keys());
     if (!signature) return invalid_argument("spec: formula: " + signature.status().message());
     source.signature = *std::move(signature);

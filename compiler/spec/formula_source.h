@@ -12,10 +12,10 @@ namespace normjit {
 
 /// A formula at the start of a spec's text.
 struct FormulaSource {
-    ir::Signature signature;
-    std::string as_written;  ///< the formula on one line, or its name in the library
-    std::string_view text;   ///< the formula as it was given, for the places in errors
-    std::string_view rest;   ///< the spec's text after the formula
+    ir::Signature signature = {};
+    std::string as_written;      ///< the formula on one line, or its name in the library
+    std::string_view text;       ///< the formula as it was given, for the places in errors
+    std::string_view rest = {};  ///< the spec's text after the formula
     bool is_in_library = false;
 };
 

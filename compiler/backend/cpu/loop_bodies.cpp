@@ -38,7 +38,6 @@ LoopBody apply_body(const plan::Plan& plan) {
     LoopBody body{.values = sweep.elements,
                   .sums = sweep.partials,
                   .stores = sweep.stores,
-                  .results = {},
                   .reloads = plan.cpu().cached_elements};
     body.values.insert(body.values.end(), body.reloads.begin(), body.reloads.end());
     std::sort(body.values.begin(), body.values.end());
@@ -64,9 +63,7 @@ LoopBody column_body_of_both(const plan::Plan& plan) {
     return column_body(plan, both);
 }
 
-LoopBody element_body(const plan::Sweep& sweep) {
-    return {.values = sweep.elements, .sums = sweep.row_reductions, .stores = {}, .results = {}, .reloads = {}};
-}
+LoopBody element_body(const plan::Sweep& sweep) { return {.values = sweep.elements, .sums = sweep.row_reductions}; }
 
 LoopBody cached_columns_body(const plan::Plan& plan) {
     LoopBody body;
@@ -76,7 +73,7 @@ LoopBody cached_columns_body(const plan::Plan& plan) {
 }
 
 LoopBody epilogue_body(const plan::Epilogue& epilogue) {
-    return {.values = epilogue.values, .sums = {}, .stores = epilogue.stores, .results = {}, .reloads = {}};
+    return {.values = epilogue.values, .stores = epilogue.stores};
 }
 
 namespace {

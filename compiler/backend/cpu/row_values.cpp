@@ -79,7 +79,7 @@ void RowValues::compute(size_t sweep, const std::vector<ValueId>& reductions, co
         if (loops_.has_slot(id)) m_.write_rows(loops_.slot(id, block), value.vectors[0]);
     };
     const std::vector<ValueId>& values = plan_.sweeps[sweep].row_values;
-    LoopBody body{.values = values, .sums = {}, .stores = {}, .results = {}, .reloads = {}, .spills = values};
+    LoopBody body{.values = values, .spills = values};
     Registers registers = m_.registers();
     Environment around;
     around.form = Form::rows;

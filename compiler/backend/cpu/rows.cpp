@@ -44,8 +44,8 @@ using plan::Sweep;
 /// A strip of columns for all rows of the block.
 struct Strip {
     const std::vector<Columns>& units;
-    std::vector<Live> columns;
-    Sums sums;
+    std::vector<Live> columns = {};
+    Sums sums = {};
     Registers registers;  ///< registers that are not taken by values that live from row to row
 };
 
@@ -189,7 +189,7 @@ class RowsEmitter {
                                 const AfterRow& after_row, const AfterRows& after_rows) {
         const Sweep& sweep = plan_.sweeps.back();
         loops_.for_each_columns(cpu_.strip, [&](const std::vector<Columns>& units) {
-            Strip strip{.units = units, .columns = {}, .sums = {}, .registers = m_.registers()};
+            Strip strip{.units = units, .registers = m_.registers()};
             strip.columns = load_columns(column_values, units, strip.registers);
             strip.sums = take_sums(m_, strip.registers, units.size(), sweep.partials.size());
             zero(m_, strip.sums);

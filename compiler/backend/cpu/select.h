@@ -24,12 +24,12 @@ struct MicroOp {
 /// The content of one piece of straight-line code. It evaluates `values` in order, and adds to sums and stores results
 /// as soon as their operands are known. Stores of values that were live before come last.
 struct LoopBody {
-    std::vector<ValueId> values;
-    std::vector<ValueId> sums;  ///< row_mean or partial_accumulate values, in the order of their accumulators
-    std::vector<ir::Output> stores;
-    std::vector<ValueId> results;      ///< values that code after the body reads from their registers
-    std::vector<ValueId> reloads;      ///< values that are loaded although they are not inputs
-    std::vector<ValueId> spills = {};  ///< values that are written to memory as soon as they are known
+    std::vector<ValueId> values = {};
+    std::vector<ValueId> sums = {};  ///< row_mean or partial_accumulate values, in the order of their accumulators
+    std::vector<ir::Output> stores = {};
+    std::vector<ValueId> results = {};  ///< values that code after the body reads from their registers
+    std::vector<ValueId> reloads = {};  ///< values that are loaded although they are not inputs
+    std::vector<ValueId> spills = {};   ///< values that are written to memory as soon as they are known
 };
 
 /// Selects the ops of a body. A constant is loaded before each op that uses it, and is not kept. Operands that are not

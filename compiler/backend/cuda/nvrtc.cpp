@@ -111,8 +111,7 @@ Expected<Compiled> compile_source(const std::string& source, int sm, Contraction
     NORMJIT_TRY(const Nvrtc* library, nvrtc());
     NORMJIT_TRY(const std::string arch, architecture(library->compiler, sm, true));
     NORMJIT_TRY(const Program program, compile(*library, source, arch, contraction));
-    Compiled compiled{
-        .format = arch.starts_with("sm_") ? CodeFormat::cubin : CodeFormat::ptx, .code = {}, .maker = {}, .log = {}};
+    Compiled compiled{.format = arch.starts_with("sm_") ? CodeFormat::cubin : CodeFormat::ptx};
     compiled.maker = fmt::format("nvrtc-{}.{}", library->compiler.major, library->compiler.minor);
     const bool cubin = compiled.format == CodeFormat::cubin;
     NORMJIT_TRY(compiled.code, program.get<std::vector<uint8_t>>(cubin ? library->cubin_size : library->ptx_size,

@@ -14,9 +14,9 @@ namespace normjit::backend::cuda {
 
 struct Compiled {
     CodeFormat format = CodeFormat::cubin;
-    std::vector<uint8_t> code;
-    std::string maker;  ///< "nvrtc-13.0"
-    std::string log;    ///< the log, with what ptxas says about registers, spills and shared memory
+    std::vector<uint8_t> code = {};
+    std::string maker = {};  ///< "nvrtc-13.0"
+    std::string log = {};    ///< the log, with what ptxas says about registers, spills and shared memory
 };
 
 /// Whether a product and the sum that contains it become one instruction, which rounds once. `free`: NVRTC decides, so

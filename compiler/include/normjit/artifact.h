@@ -51,14 +51,15 @@ struct Artifact {
     Schedule schedule;
     Target target;
     Geometry geometry;
-    std::vector<CudaPath> cuda_paths;  ///< CUDA: widest vectors first; the last needs alignment to elements only. There
-                                       ///< is one path if spec.invariant, because vectors decide the order of sums, or
-                                       ///< with groups of columns, which consist of whole vectors
-    std::string generator;             ///< the build that made it, as given by generator_of() (serialise.h)
-    std::string maker{no_maker};       ///< the outside compiler, such as "nvrtc-13.0"
+    std::vector<CudaPath> cuda_paths =
+        {};                       ///< CUDA: widest vectors first; the last needs alignment to elements only. There
+                                  ///< is one path if spec.invariant, because vectors decide the order of sums, or
+                                  ///< with groups of columns, which consist of whole vectors
+    std::string generator;        ///< the build that made it, as given by generator_of() (serialise.h)
+    std::string maker{no_maker};  ///< the outside compiler, such as "nvrtc-13.0"
     CodeFormat format = CodeFormat::x86_64;
-    std::vector<EntryPoint> entries;  ///< CPUs only
-    std::vector<uint8_t> code;        ///< CPU: position-independent machine code with its constants. CUDA: a module
+    std::vector<EntryPoint> entries = {};  ///< CPUs only
+    std::vector<uint8_t> code = {};  ///< CPU: position-independent machine code with its constants. CUDA: a module
 
     const EntryPoint* find(std::string_view entry) const;
     bool operator==(const Artifact&) const = default;

@@ -65,7 +65,7 @@ struct CudaPath {
     /// Rows may start anywhere in a vector. All matrices must then have elements of one size, addresses at multiples of
     /// 16 bytes, and row strides that are equal modulo vector_width; columns need no alignment.
     bool shifted = false;
-    std::vector<CudaLaunch> launches;
+    std::vector<CudaLaunch> launches = {};
 
     /// Returns the alignment, in bytes, that the address and row stride of a matrix or column tensor of this type must
     /// have.
