@@ -7,6 +7,7 @@
 #include <cmath>
 #include <ranges>
 #include <set>
+#include <utility>
 
 namespace normjit::backend::cpu {
 
@@ -131,49 +132,31 @@ class Selector {
     }
 
     static Instruction plain(Op op, bool has_number) {
-        switch (op) {
-            case Op::add:
-                return Instruction::add;
-            case Op::sub:
-                return Instruction::sub;
-            case Op::mul:
-                return Instruction::mul;
-            case Op::div:
-                return Instruction::div;
-            case Op::div_or_zero:
-                return Instruction::div_or_zero;
-            case Op::rsqrt:
-                return Instruction::rsqrt;
-            case Op::sqrt:
-                return Instruction::sqrt;
-            case Op::abs:
-                return Instruction::abs;
-            case Op::min:
-                return has_number ? Instruction::min_number : Instruction::min;
-            case Op::max:
-                return has_number ? Instruction::max_number : Instruction::max;
-            case Op::compare:
-                return Instruction::compare;
-            case Op::neighbour:
-                return Instruction::neighbour;
-            case Op::product_error:
-                return Instruction::product_error;
-            case Op::like:
-            case Op::copysign:
-                return Instruction::copysign;
-            case Op::ldexp:
-                return Instruction::ldexp;
-            case Op::mantissa:
-                return Instruction::mantissa;
-            case Op::exponent:
-                return Instruction::exponent;
-            case Op::round_bf16:
-                return Instruction::round_bf16;
-            case Op::round_f16:
-                return Instruction::round_f16;
-            default:
-                return Instruction::load;
-        }
+        constexpr std::pair<Op, Instruction> same[] = {
+            {Op::add, Instruction::add},
+            {Op::sub, Instruction::sub},
+            {Op::mul, Instruction::mul},
+            {Op::div, Instruction::div},
+            {Op::div_or_zero, Instruction::div_or_zero},
+            {Op::rsqrt, Instruction::rsqrt},
+            {Op::sqrt, Instruction::sqrt},
+            {Op::abs, Instruction::abs},
+            {Op::min, Instruction::min},
+            {Op::max, Instruction::max},
+            {Op::compare, Instruction::compare},
+            {Op::neighbour, Instruction::neighbour},
+            {Op::product_error, Instruction::product_error},
+            {Op::copysign, Instruction::copysign},
+            {Op::ldexp, Instruction::ldexp},
+            {Op::mantissa, Instruction::mantissa},
+            {Op::exponent, Instruction::exponent},
+            {Op::round_bf16, Instruction::round_bf16},
+            {Op::round_f16, Instruction::round_f16},
+        };
+        if (has_number && op == Op::min) return Instruction::min_number;
+        if (has_number && op == Op::max) return Instruction::max_number;
+        const auto found = std::ranges::find(same, op, &std::pair<Op, Instruction>::first);
+        return found == std::end(same) ? Instruction::load : found->second;
     }
 
     bool is_sum(ValueId reduction) const { return accumulation(reduction) == Instruction::accumulate; }

@@ -67,7 +67,7 @@ Value* Builder::reduce_lanes(Value* value, Reduction reduction) {
     for (int distance = 16 / element_bytes(); distance < lanes_; distance *= 2) distances.push_back(distance);
     for (const int distance : distances) {
         Value* other = exchange_lanes(value, distance);
-        value = reduction == Reduction::sum ? CreateFAdd(value, other) : function(Instruction::max, value, other);
+        value = reduction == Reduction::sum ? CreateFAdd(value, other) : larger(value, other);
     }
     return CreateExtractElement(value, uint64_t{0});
 }

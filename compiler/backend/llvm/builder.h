@@ -55,18 +55,12 @@ class Builder : public llvm::IRBuilder<> {
     llvm::Value* number(double number, llvm::Type* type) { return llvm::ConstantFP::get(type, rounded(number)); }
     llvm::Value* zero() { return llvm::Constant::getNullValue(vector_type()); }
     llvm::Value* spread(llvm::Value* scalar) { return CreateVectorSplat(static_cast<unsigned>(lanes_), scalar); }
-    llvm::Value* divide(llvm::Value* a, llvm::Value* b);
-    llvm::Value* div_or_zero(llvm::Value* a, llvm::Value* b);
-    llvm::Value* finite_or_zero(llvm::Value* a);
-    /// Returns a register whose lane i is lane i ^ distance of `a`.
-    llvm::Value* exchange_lanes(llvm::Value* a, int distance);
-    llvm::Value* rsqrt(llvm::Value* a);
-    /// Computes one of the instructions into which functions are expanded (functions.cpp).
-    llvm::Value* function(Instruction instruction, llvm::Value* a, llvm::Value* b);
+    /// Computes an instruction whose result is a register: all arithmetic of loop bodies (functions.cpp).
+    llvm::Value* compute(Instruction instruction, llvm::Value* a, llvm::Value* b, llvm::Value* c);
+    /// Returns the larger of a and b; NaN if one is NaN.
+    llvm::Value* larger(llvm::Value* a, llvm::Value* b) { return select_by_size(Instruction::max, a, b); }
     /// Returns the larger of a, which must not be negative, and |b|; NaN if either is NaN.
     llvm::Value* larger_magnitude(llvm::Value* a, llvm::Value* b);
-    /// Rounds to a 16-bit type, as if the number were f32 and stored.
-    llvm::Value* round_to(llvm::Value* value, DType type);
     /// Returns a * b + c, rounded once if the target has such an instruction.
     llvm::Value* multiply_add(llvm::Value* a, llvm::Value* b, llvm::Value* c);
     /// Returns the sum of all lanes, or the largest lane, as a scalar. It starts within 16 bytes, in the order in which
@@ -125,10 +119,18 @@ class Builder : public llvm::IRBuilder<> {
     llvm::Value* are_zeros(llvm::Value* words);
     std::vector<int> interleaved() const;
     llvm::Type* like(llvm::Type* type, llvm::Type* element);
+    /// Rounds to a 16-bit type, as if the number were f32 and stored.
+    llvm::Value* round_to(llvm::Value* value, DType type);
     llvm::Value* bits(llvm::Value* like, uint64_t number);
     llvm::Value* as_integers(llvm::Value* value);
     llvm::Value* as_floats(llvm::Value* integers);
     llvm::Value* select_by_size(Instruction instruction, llvm::Value* a, llvm::Value* b);
+    llvm::Value* divide(llvm::Value* a, llvm::Value* b);
+    llvm::Value* div_or_zero(llvm::Value* a, llvm::Value* b);
+    llvm::Value* finite_or_zero(llvm::Value* a);
+    /// Returns a register whose lane i is lane i ^ distance of `a`.
+    llvm::Value* exchange_lanes(llvm::Value* a, int distance);
+    llvm::Value* rsqrt(llvm::Value* a);
     llvm::Value* compare(llvm::Value* a, llvm::Value* b);
     llvm::Value* product_error(llvm::Value* a, llvm::Value* b);
     llvm::Value* ldexp(llvm::Value* a, llvm::Value* b);

@@ -36,8 +36,7 @@ std::unique_ptr<llvm::Module> make_module(llvm::LLVMContext& context, const plan
     for (const cpu::Entry& entry : cpu::entries(plan)) {
         emit_entries(builder, *module, machine, plan.target, entry.names, [&](llvm::Value* task, llvm::Value* second) {
             builder.begin_function();
-            LlvmMachine walked(builder, task, second);
-            entry.emit(walked);
+            entry.emit(*llvm_machine(builder, task, second));
         });
     }
     return module;

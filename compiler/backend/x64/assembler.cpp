@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/x64/assembler.h"
 
+#include <algorithm>
 #include <bit>
 
 namespace normjit::backend::x64 {
@@ -98,11 +99,6 @@ void Assembler::finite_or_zero(const Zmm& to, const Zmm& a) {
     }
 }
 
-void Assembler::neighbour(const Zmm& to, const Zmm& a) {
-    constexpr uint8_t pairs_of_four = 0b10'11'00'01, pairs_of_two = 0b01'01'01'01;
-    compute_ == DType::f64 ? vpermilpd(to, a, pairs_of_two) : vpermilps(to, a, pairs_of_four);
-}
-
 /// Compares the bits as integers: those of non-negative floating-point numbers have the same order, and NaN is the
 /// largest.
 void Assembler::larger_magnitude(const Zmm& to, const Zmm& a, const Zmm& b) {
@@ -116,7 +112,7 @@ void Assembler::larger_magnitude(const Zmm& to, const Zmm& a, const Zmm& b) {
 }
 
 void Assembler::larger(const Zmm& to, const Zmm& a, const Zmm& b) {
-    function(Instruction::max, copy(), a, b);
+    select_by_size(Instruction::max, copy(), a, b);
     move(to, copy());
 }
 
@@ -126,47 +122,24 @@ void Assembler::rsqrt(const Zmm& to, const Zmm& a) {
     div(to, to, scratch());
 }
 
-void Assembler::multiply_add(const Zmm& to, const Zmm& a, const Zmm& b, const Zmm& c) {
-    fuse(Fused::multiply_add, to, a, b, c);
-}
-void Assembler::negative_multiply_add(const Zmm& to, const Zmm& a, const Zmm& b, const Zmm& c) {
-    fuse(Fused::negative_multiply_add, to, a, b, c);
-}
-void Assembler::multiply_subtract(const Zmm& to, const Zmm& a, const Zmm& b, const Zmm& c) {
-    fuse(Fused::multiply_subtract, to, a, b, c);
-}
-
 /// The 231 forms overwrite c, and the 213 forms overwrite a factor. One of them fits, whichever operand `to` is.
-void Assembler::fuse(Fused kind, const Zmm& to, const Zmm& a, const Zmm& b, const Zmm& c) {
+void Assembler::fuse(Instruction instruction, const Zmm& to, const Zmm& a, const Zmm& b, const Zmm& c) {
+    using Form = void (CodeGenerator::*)(const Xmm&, const Xmm&, const Operand&);
+    struct Forms {
+        Instruction instruction;
+        Form factor_pd, factor_ps, sum_pd, sum_ps;
+    };
+    using X = CodeGenerator;
+    constexpr Forms all[] = {
+        {Instruction::multiply_add, &X::vfmadd213pd, &X::vfmadd213ps, &X::vfmadd231pd, &X::vfmadd231ps},
+        {Instruction::negative_multiply_add, &X::vfnmadd213pd, &X::vfnmadd213ps, &X::vfnmadd231pd, &X::vfnmadd231ps},
+        {Instruction::multiply_subtract, &X::vfmsub213pd, &X::vfmsub213ps, &X::vfmsub231pd, &X::vfmsub231ps}};
+    const Forms& forms = *std::ranges::find(all, instruction, &Forms::instruction);
     const auto is = [&](const Zmm& operand) { return to.getIdx() == operand.getIdx(); };
     const bool wide = compute_ == DType::f64;
-    if (!is(c) && (is(a) || is(b))) {
-        const Zmm& factor = is(a) ? b : a;
-        switch (kind) {
-            case Fused::multiply_add:
-                wide ? vfmadd213pd(to, factor, c) : vfmadd213ps(to, factor, c);
-                break;
-            case Fused::negative_multiply_add:
-                wide ? vfnmadd213pd(to, factor, c) : vfnmadd213ps(to, factor, c);
-                break;
-            case Fused::multiply_subtract:
-                wide ? vfmsub213pd(to, factor, c) : vfmsub213ps(to, factor, c);
-                break;
-        }
-        return;
-    }
+    if (!is(c) && (is(a) || is(b))) return (this->*(wide ? forms.factor_pd : forms.factor_ps))(to, is(a) ? b : a, c);
     if (!is(c)) move(to, c);
-    switch (kind) {
-        case Fused::multiply_add:
-            wide ? vfmadd231pd(to, a, b) : vfmadd231ps(to, a, b);
-            break;
-        case Fused::negative_multiply_add:
-            wide ? vfnmadd231pd(to, a, b) : vfnmadd231ps(to, a, b);
-            break;
-        case Fused::multiply_subtract:
-            wide ? vfmsub231pd(to, a, b) : vfmsub231ps(to, a, b);
-            break;
-    }
+    (this->*(wide ? forms.sum_pd : forms.sum_ps))(to, a, b);
 }
 
 void Assembler::fold_rows(int step, const Zmm& a, const Zmm& b, Reduction reduction) {
@@ -182,7 +155,7 @@ void Assembler::fold_rows(int step, const Zmm& a, const Zmm& b, Reduction reduct
         vshuff64x2(other, a, b, 0xdd);  // the odd quarters of both, the even quarters of both
         vshuff64x2(a, a, b, 0x88);
     }
-    reduction == Reduction::sum ? add(a, a, other) : function(Instruction::max, a, a, other);
+    reduction == Reduction::sum ? add(a, a, other) : select_by_size(Instruction::max, a, a, other);
 }
 
 void Assembler::broadcast(const Zmm& to, const RegExp& from) {

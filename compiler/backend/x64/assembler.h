@@ -72,24 +72,12 @@ class Assembler : private CodeBuffer, public ReservedRegisters, public Xbyak::Co
     void sub(const Zmm& to, const Zmm& a, const Xbyak::Operand& b);
     void mul(const Zmm& to, const Zmm& a, const Xbyak::Operand& b);
     void div(const Zmm& to, const Zmm& a, const Xbyak::Operand& b);
-    void div_or_zero(const Zmm& to, const Zmm& a, const Zmm& b);
-    void finite_or_zero(const Zmm& to, const Zmm& a);
-    /// to = a with the lanes of each pair exchanged
-    void neighbour(const Zmm& to, const Zmm& a);
-    void rsqrt(const Zmm& to, const Zmm& a);
-    /// Computes one of the instructions into which functions are expanded (functions.cpp).
-    void function(Instruction instruction, const Zmm& to, const Zmm& a, const Zmm& b);
+    /// Computes an instruction whose result is a register: all arithmetic of loop bodies. `to` may be any operand.
+    void compute(Instruction instruction, const Zmm& to, const Zmm& a, const Zmm& b, const Zmm& c);
     /// to = the larger of a and b; NaN if one is NaN. Masked lanes of `to` do not change.
     void larger(const Zmm& to, const Zmm& a, const Zmm& b);
     /// to = the larger of a, which must not be negative, and |b|; NaN if either is NaN.
     void larger_magnitude(const Zmm& to, const Zmm& a, const Zmm& b);
-    /// Round to a narrower type, as if the number were f32 and stored.
-    void round_bf16(const Zmm& to, const Zmm& a);
-    void round_f16(const Zmm& to, const Zmm& a);
-    /// to = a * b + c, to = c - a * b, to = a * b - c. `to` may be any of the operands.
-    void multiply_add(const Zmm& to, const Zmm& a, const Zmm& b, const Zmm& c);
-    void negative_multiply_add(const Zmm& to, const Zmm& a, const Zmm& b, const Zmm& c);
-    void multiply_subtract(const Zmm& to, const Zmm& a, const Zmm& b, const Zmm& c);
     /// Does one step of summing the lanes of many registers, each of one row, into one register with a lane for each
     /// row. Step k combines two results of step k - 1 for neighbouring rows (the same one twice if there is no second);
     /// fold_steps() steps make a sum. Overwrites `a`. The order of additions is always the same.
@@ -105,8 +93,11 @@ class Assembler : private CodeBuffer, public ReservedRegisters, public Xbyak::Co
     Zmm masked(const Zmm& to, Lanes lanes, int v) const;
 
   private:
-    enum class Fused { multiply_add, negative_multiply_add, multiply_subtract };
-    void fuse(Fused kind, const Zmm& to, const Zmm& a, const Zmm& b, const Zmm& c);
+    /// to = a * b + c, to = c - a * b, or to = a * b - c
+    void fuse(Instruction instruction, const Zmm& to, const Zmm& a, const Zmm& b, const Zmm& c);
+    void div_or_zero(const Zmm& to, const Zmm& a, const Zmm& b);
+    void finite_or_zero(const Zmm& to, const Zmm& a);
+    void rsqrt(const Zmm& to, const Zmm& a);
 
     // functions.cpp
     void select_by_size(Instruction instruction, const Zmm& to, const Zmm& a, const Zmm& b);
@@ -125,6 +116,9 @@ class Assembler : private CodeBuffer, public ReservedRegisters, public Xbyak::Co
     };
     void load_register(const Zmm& to, const Xbyak::Address& from, DType type, const Xbyak::Opmask& mask, Lanes lanes);
     void load_8bit(const Zmm& to, const Xbyak::Address& from, DType type, const Xbyak::Opmask& mask, Lanes lanes);
+    /// Round to a narrower type, as if the number were f32 and stored.
+    void round_bf16(const Zmm& to, const Zmm& a);
+    void round_f16(const Zmm& to, const Zmm& a);
     void round_to_8bit(const Zmm& value, const SmallFormat& format);
     void round_to_i8(const Zmm& value);
     void load_bf16_pair(const Zmms& to, const Xbyak::Address& from, Lanes lanes);

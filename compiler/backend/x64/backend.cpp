@@ -38,7 +38,7 @@ Status legal(const plan::Plan& plan) {
 }
 
 /// Emits an entry at the start of a cache line. If it has two names, both share the code, and
-/// XbyakMachine::second_argument() tells which was called. Returns how many registers wait in the frame, of which
+/// second_argument() tells which was called. Returns how many registers wait in the frame, of which
 /// `saved_registers` have a place.
 int64_t emit_entry(Assembler& assembler, const cpu::Entry& entry, int64_t saved_registers,
                    std::vector<EntryPoint>& points) {
@@ -49,17 +49,16 @@ int64_t emit_entry(Assembler& assembler, const cpu::Entry& entry, int64_t saved_
     Xbyak::Label begin;
     if (entry.writes_lines()) {
         point(entry.names[1]);
-        assembler.mov(x64::XbyakMachine::second_argument(), 1);
+        assembler.mov(second_argument(), 1);
         assembler.jmp(begin, Assembler::T_NEAR);
     }
     point(entry.names[0]);
-    if (entry.writes_lines())
-        assembler.xor_(x64::XbyakMachine::second_argument(), x64::XbyakMachine::second_argument());
+    if (entry.writes_lines()) assembler.xor_(second_argument(), second_argument());
     assembler.L(begin);
-    XbyakMachine machine(assembler);
-    if (saved_registers > 0) machine.reserve_saved_registers(saved_registers);
-    entry.emit(machine);
-    return machine.saved_registers();
+    const auto machine = xbyak_machine(assembler);
+    if (saved_registers > 0) machine->reserve_saved_registers(saved_registers);
+    entry.emit(*machine);
+    return machine->saved_registers();
 }
 
 Expected<Artifact> emit(const plan::Plan& plan) {

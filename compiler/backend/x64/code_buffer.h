@@ -13,7 +13,11 @@ namespace normjit::backend::x64 {
 class CodeBuffer {
   public:
     static constexpr size_t bytes = 256 << 10;
-    uint8_t* start();
+    uint8_t* start() {
+        void* first = memory_.get();
+        size_t space = bytes + line_bytes - 1;
+        return static_cast<uint8_t*>(std::align(line_bytes, bytes, first, space));
+    }
 
   private:
     static constexpr size_t line_bytes = 64;

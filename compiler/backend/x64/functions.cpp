@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The instructions into which functions are expanded.
+// The instructions of loop bodies.
 #include "backend/x64/assembler.h"
 
 namespace normjit::backend::x64 {
@@ -12,24 +12,41 @@ namespace {
 constexpr uint8_t from_three_quarters = 0b1111;
 constexpr uint8_t less = 1, unordered = 3, greater = 0x0e;
 
+/// The immediates of vpermil that exchange the lanes of each pair.
+constexpr uint8_t swapped_pairs_of_four = 0b10'11'00'01, swapped_pairs_of_two = 0b01'01'01'01;
+
 }  // namespace
 
 Xbyak::Address Assembler::magnitude_mask() {
     return compute_ == DType::f64 ? ptr_b[rip + constants_[~uint64_t{0} >> 1]] : word_constant(~uint32_t{0} >> 1);
 }
 
-void Assembler::function(Instruction instruction, const Zmm& to, const Zmm& a, const Zmm& b) {
+void Assembler::compute(Instruction instruction, const Zmm& to, const Zmm& a, const Zmm& b, const Zmm& c) {
     const bool wide = compute_ == DType::f64;
     switch (instruction) {
+        case Instruction::add:
+            return add(to, a, b);
+        case Instruction::sub:
+            return sub(to, a, b);
+        case Instruction::mul:
+            return mul(to, a, b);
+        case Instruction::div:
+            return div(to, a, b);
+        case Instruction::div_or_zero:
+            return div_or_zero(to, a, b);
+        case Instruction::rsqrt:
+            return rsqrt(to, a);
         case Instruction::sqrt:
             return wide ? vsqrtpd(to, a) : vsqrtps(to, a);
         case Instruction::abs:
             return wide ? vpandq(to, a, magnitude_mask()) : vpandd(to, a, magnitude_mask());
         case Instruction::compare:
             return compare(to, a, b);
+        case Instruction::neighbour:
+            return wide ? vpermilpd(to, a, swapped_pairs_of_two) : vpermilps(to, a, swapped_pairs_of_four);
         case Instruction::product_error:
             mul(scratch(), a, b);
-            return multiply_subtract(to, a, b, scratch());
+            return fuse(Instruction::multiply_subtract, to, a, b, scratch());
         case Instruction::copysign:
             return copy_sign(to, a, b);
         case Instruction::ldexp:
@@ -38,6 +55,16 @@ void Assembler::function(Instruction instruction, const Zmm& to, const Zmm& a, c
             return wide ? vgetmantpd(to, a, from_three_quarters) : vgetmantps(to, a, from_three_quarters);
         case Instruction::exponent:
             return exponent(to, a);
+        case Instruction::round_bf16:
+            return round_bf16(to, a);
+        case Instruction::round_f16:
+            return round_f16(to, a);
+        case Instruction::finite_or_zero:
+            return finite_or_zero(to, a);
+        case Instruction::multiply_add:
+        case Instruction::negative_multiply_add:
+        case Instruction::multiply_subtract:
+            return fuse(instruction, to, a, b, c);
         default:
             return select_by_size(instruction, to, a, b);
     }
