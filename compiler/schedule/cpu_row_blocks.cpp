@@ -2,7 +2,6 @@
 #include "schedule/cpu_row_blocks.h"
 
 #include "artifact/nontemporal_staging.h"
-#include "schedule/aliasing_4k.h"
 #include "schedule/cpu_shape.h"
 #include "support/divide.h"
 

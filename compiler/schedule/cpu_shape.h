@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Relates a problem to the sizes of a CPU's caches, on which its schedule depends.
+// What a CPU schedule depends on: how the rows of a problem compare to the caches and pages of the machine.
 #pragma once
 
 #include "normjit/spec.h"
@@ -28,5 +28,10 @@ Width width_of(const Spec& spec, const Target& target);
 DType type_of_rows(const Spec& spec);
 /// True if the type of the rows is not the compute type.
 bool converts(const Spec& spec);
+
+/// True if loads of a row suffer 4K aliasing with the stores of the row before, issued a few instructions earlier: both
+/// addresses have the same last 12 bits, and a Zen 4 delays the load until the store is done. This happens if the
+/// length of a row is close to a multiple of 4 KiB (NOTES N-617).
+bool has_4k_aliasing(const Spec& spec);
 
 }  // namespace normjit::schedule

@@ -2,7 +2,6 @@
 // Chooses a CPU schedule without measuring. One function chooses each field, from the problem and the fields before it.
 // tools/lab/NOTES.md has the measurements that the rules were fitted to.
 #include "artifact/nontemporal_staging.h"
-#include "schedule/aliasing_4k.h"
 #include "schedule/cpu_legality.h"
 #include "schedule/cpu_row_blocks.h"
 #include "schedule/cpu_shape.h"

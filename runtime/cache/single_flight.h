@@ -7,6 +7,7 @@
 
 #include "normjit/status.h"
 
+#include <algorithm>
 #include <functional>
 #include <future>
 #include <list>
@@ -20,7 +21,29 @@ class SingleFlight {
 
     /// Returns the result of `make` for the request. Threads that arrive while another one is making it get the same
     /// result, or the same exception. Nothing is remembered: the next thread makes it again.
-    Expected<LoadedKernel> run(const Request& request, const Make& make);
+    Expected<LoadedKernel> run(const Request& request, const Make& make) {
+        std::promise<Result> promise;
+        const Flight* own = nullptr;
+        {
+            std::unique_lock lock(mutex_);
+            if (const auto found = std::ranges::find(flights_, request, &Flight::request); found != flights_.end()) {
+                const std::shared_future<Result> result = found->result;
+                lock.unlock();
+                return result.get();
+            }
+            own = &flights_.emplace_front(Flight{request, promise.get_future().share()});
+        }
+        try {
+            Result result = make(request);
+            land(own);
+            promise.set_value(result);
+            return result;
+        } catch (...) {
+            land(own);
+            promise.set_exception(std::current_exception());
+            throw;
+        }
+    }
 
   private:
     using Result = Expected<LoadedKernel>;
@@ -32,7 +55,10 @@ class SingleFlight {
 
     /// Removes a flight. May be called again for the same flight. Takes no memory: an exception that says there is none
     /// must reach all threads that wait.
-    void land(const Flight* flight);
+    void land(const Flight* flight) {
+        const std::lock_guard lock(mutex_);
+        std::erase_if(flights_, [&](const Flight& each) { return &each == flight; });
+    }
 
     std::mutex mutex_;
     std::list<Flight> flights_;  ///< at most one for each thread

@@ -3,7 +3,11 @@
 #pragma once
 
 #include <array>
+#include <bit>
+#include <cassert>
+#include <cstddef>
 #include <cstdint>
+#include <limits>
 
 namespace normjit::backend::cpu {
 
@@ -31,11 +35,23 @@ class Registers {
     static constexpr int unlimited = 0;
     explicit Registers(int count) : is_limited_(count != unlimited), free_((uint64_t{1} << count) - 1) {}
 
-    int free() const;
+    int free() const { return is_limited_ ? std::popcount(free_) : std::numeric_limits<int>::max(); }
     /// Takes `vectors` registers. Legality checks have made sure that there are enough.
-    Unit take(int vectors);
+    Unit take(int vectors) {
+        Unit unit;
+        for (size_t i = 0; is_limited_ && i < static_cast<size_t>(vectors); ++i) {
+            assert(free_ != 0);
+            unit.vectors[i] = {static_cast<uintptr_t>(std::countr_zero(free_))};
+            free_ &= free_ - 1;
+        }
+        return unit;
+    }
+
     Vector take() { return take(1).vectors[0]; }
-    void give_back(const Unit& unit, int vectors);
+    void give_back(const Unit& unit, int vectors) {
+        for (size_t i = 0; is_limited_ && i < static_cast<size_t>(vectors); ++i)
+            free_ |= uint64_t{1} << unit.vectors[i].handle;
+    }
 
   private:
     bool is_limited_;
