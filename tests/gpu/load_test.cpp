@@ -211,7 +211,7 @@ TEST_CASE("a driver without libraries loads modules") {
     {
         const auto gpu = cuda::Gpu::open(*driver, 0);
         REQUIRE(gpu.ok());
-        const auto kernel = cuda::CudaKernel::load(*gpu, fake_artifact(long_rows, long_rows_schedule));
+        const auto kernel = cuda::load_kernel(*gpu, fake_artifact(long_rows, long_rows_schedule));
         REQUIRE_MESSAGE(kernel.ok(), kernel.status().message());
         CHECK(fake.loaded == 1);
         CHECK(fake.preloaded == 4);

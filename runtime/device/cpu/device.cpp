@@ -2,7 +2,7 @@
 #include "device/device.h"
 
 #include "device/cpu/host_target.h"
-#include "device/cpu/launches.h"
+#include "device/cpu/kernel.h"
 #include "device/cpu/problem.h"
 #include "kernel/check_artifact.h"
 #include "support/try.h"
@@ -31,13 +31,6 @@ Status settle_for_allowed(Target& target, const Log& log) {
     return {};
 }
 
-struct LaunchedKernel final : CpuKernel {
-    using CpuKernel::CpuKernel;
-    Status launch(const LaunchArguments& arguments) const override {
-        return arguments.slices == 1 ? launch_plain(*this, arguments) : launch_slices(*this, arguments);
-    }
-};
-
 class CpuDevice final : public Device {
   public:
     CpuDevice(const Target& target, std::shared_ptr<const Threads> threads)
@@ -59,7 +52,7 @@ class CpuDevice final : public Device {
             NORMJIT_TRY(code, ExecutableMemory::make(artifact.code));
         }
         return std::shared_ptr<const Kernel::Impl>(
-            std::make_shared<LaunchedKernel>(artifact, threads_, std::move(code), std::move(formula)));
+            std::make_shared<CpuKernel>(artifact, threads_, std::move(code), std::move(formula)));
     }
 
     OpenedProblem open_timed_problem(const Spec& spec, Batch batch, const Deadline& deadline) const override {

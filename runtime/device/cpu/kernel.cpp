@@ -2,6 +2,7 @@
 #include "device/cpu/kernel.h"
 
 #include "artifact/nontemporal_staging.h"
+#include "device/cpu/launches.h"
 #include "device/cpu/perf_map.h"
 #include "system/environment.h"
 
@@ -39,6 +40,10 @@ CpuKernel::CpuKernel(Artifact made, std::shared_ptr<const Threads> workers, std:
         if (sweep != nullptr) sweeps.push_back(sweep);
     }
     if (environment().ok() && environment()->perf_map) write_perf_map(artifact, code->data());
+}
+
+Status CpuKernel::launch(const LaunchArguments& arguments) const {
+    return arguments.slices == 1 ? launch_plain(*this, arguments) : launch_slices(*this, arguments);
 }
 
 bool CpuKernel::splits_columns(const LaunchArguments& arguments) const {

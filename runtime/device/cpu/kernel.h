@@ -20,6 +20,7 @@ struct CpuKernel : Kernel::Impl {
     /// Takes either code in memory or a formula.
     CpuKernel(Artifact made, std::shared_ptr<const Threads> workers, std::optional<ExecutableMemory> memory,
               std::optional<PortableProgram> formula);
+    Status launch(const LaunchArguments& arguments) const override;
     /// True if all threads share the columns of each row.
     bool splits_columns(const LaunchArguments& arguments) const;
 

@@ -23,7 +23,7 @@ class CudaDevice final : public Device {
 
     Expected<std::shared_ptr<const Kernel::Impl>> load(const Artifact& artifact) const override {
         NORMJIT_RETURN_IF_ERROR(check_cuda_artifact(artifact, target()));
-        return CudaKernel::load(gpu_, artifact);
+        return load_kernel(gpu_, artifact);
     }
 
     OpenedProblem open_timed_problem(const Spec& spec, Batch batch, const Deadline& deadline) const override {
