@@ -6,7 +6,6 @@
 #include "support/try.h"
 
 #include <algorithm>
-#include <array>
 
 #include <fmt/format.h>
 

@@ -5,7 +5,6 @@
 #include "ir/ir.h"
 
 #include <string>
-#include <string_view>
 
 namespace normjit::ir {
 

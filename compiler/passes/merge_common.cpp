@@ -3,6 +3,7 @@
 
 #include <bit>
 #include <cstdint>
+#include <map>
 #include <tuple>
 #include <utility>
 

@@ -6,7 +6,6 @@
 
 #include "normjit/target.h"
 
-#include <map>
 #include <set>
 #include <span>
 #include <string>

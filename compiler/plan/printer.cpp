@@ -3,8 +3,6 @@
 #include "plan/plan.h"
 #include "support/lines.h"
 
-#include <algorithm>
-
 #include <fmt/format.h>
 
 namespace normjit::plan {

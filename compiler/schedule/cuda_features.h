@@ -8,7 +8,6 @@
 #include "normjit/spec.h"
 #include "normjit/target.h"
 
-#include <compare>
 #include <cstdint>
 #include <string_view>
 

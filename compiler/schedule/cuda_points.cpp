@@ -14,7 +14,6 @@
 #include <functional>
 #include <optional>
 #include <tuple>
-#include <utility>
 #include <vector>
 
 #include <fmt/format.h>

@@ -7,7 +7,6 @@
 #include "normjit/spec.h"
 #include "normjit/status.h"
 
-#include <string>
 #include <string_view>
 #include <vector>
 

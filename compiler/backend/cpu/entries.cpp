@@ -5,6 +5,8 @@
 #include "backend/cpu/plan_queries.h"
 #include "backend/cpu/rows.h"
 
+#include <memory>
+
 #include <fmt/format.h>
 
 namespace normjit::backend::cpu {

@@ -6,7 +6,6 @@
 #include "plan/plan.h"
 
 #include <functional>
-#include <memory>
 #include <string>
 #include <vector>
 

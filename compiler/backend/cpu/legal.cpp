@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/cpu/legal.h"
 
-#include "backend/cpu/loop_bodies.h"
 #include "backend/cpu/plan_queries.h"
 #include "support/try.h"
 

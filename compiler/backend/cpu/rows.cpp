@@ -32,7 +32,6 @@
 #include "backend/cpu/sums.h"
 #include "backend/cpu/units.h"
 
-#include <algorithm>
 #include <optional>
 
 namespace normjit::backend::cpu {

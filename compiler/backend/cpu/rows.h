@@ -3,7 +3,6 @@
 #pragma once
 
 #include "backend/cpu/machine.h"
-#include "backend/cpu/plan_queries.h"
 #include "plan/plan.h"
 
 namespace normjit::backend::cpu {

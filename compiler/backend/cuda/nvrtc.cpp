@@ -6,8 +6,6 @@
 #include "support/text.h"
 #include "support/try.h"
 
-#include <algorithm>
-
 #include <fmt/format.h>
 
 namespace normjit::backend::cuda {

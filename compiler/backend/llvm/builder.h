@@ -100,6 +100,7 @@ class Builder : public llvm::IRBuilder<> {
   private:
     // convert.cpp. Except for f32 and f64, elements in memory are integers of the same size.
     llvm::Type* memory_type(DType type);
+    llvm::Value* mask_of_tail(int count);
     llvm::Value* load_elements(llvm::Value* from, DType type, int count, Lanes lanes);
     void store_elements(llvm::Value* to, llvm::Value* elements, DType type, Lanes lanes, Caching caching);
     void store_aligned(llvm::Value* to, llvm::Value* value, uint64_t alignment, Caching caching);
@@ -118,19 +119,19 @@ class Builder : public llvm::IRBuilder<> {
     llvm::Value* pack_bf16_in_integers(const Vectors& value);
     llvm::Value* are_zeros(llvm::Value* words);
     std::vector<int> interleaved() const;
-    llvm::Type* like(llvm::Type* type, llvm::Type* element);
     /// Rounds to a 16-bit type, as if the number were f32 and stored.
     llvm::Value* round_to(llvm::Value* value, DType type);
+    llvm::Type* like(llvm::Type* type, llvm::Type* element);
     llvm::Value* bits(llvm::Value* like, uint64_t number);
     llvm::Value* as_integers(llvm::Value* value);
     llvm::Value* as_floats(llvm::Value* integers);
-    llvm::Value* select_by_size(Instruction instruction, llvm::Value* a, llvm::Value* b);
     llvm::Value* divide(llvm::Value* a, llvm::Value* b);
     llvm::Value* div_or_zero(llvm::Value* a, llvm::Value* b);
     llvm::Value* finite_or_zero(llvm::Value* a);
     /// Returns a register whose lane i is lane i ^ distance of `a`.
     llvm::Value* exchange_lanes(llvm::Value* a, int distance);
     llvm::Value* rsqrt(llvm::Value* a);
+    llvm::Value* select_by_size(Instruction instruction, llvm::Value* a, llvm::Value* b);
     llvm::Value* compare(llvm::Value* a, llvm::Value* b);
     llvm::Value* product_error(llvm::Value* a, llvm::Value* b);
     llvm::Value* ldexp(llvm::Value* a, llvm::Value* b);

@@ -5,7 +5,6 @@
 #include "normjit/artifact.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include <llvm/IR/IntrinsicsX86.h>
 #include <llvm/IR/MDBuilder.h>
@@ -62,17 +61,20 @@ Vectors Builder::load(Value* from, DType type, Lanes lanes) {
     return {{CreateShuffleVector(values, sequence(lanes_, 0, 2)), CreateShuffleVector(values, sequence(lanes_, 1, 2))}};
 }
 
+/// Returns a mask for `count` lanes that is set for the columns of the tail.
+Value* Builder::mask_of_tail(int count) {
+    std::vector<llvm::Constant*> mask;
+    for (int i = 0; i < count; ++i) mask.push_back(getInt1(i < tail_));
+    return llvm::ConstantVector::get(mask);
+}
+
 /// Loads `count` elements. With Lanes::tail, lanes beyond the row are zero, and their memory is not read.
 Value* Builder::load_elements(Value* from, DType type, int count, Lanes lanes) {
     const llvm::Align alignment(size_of(type));
     llvm::Type* all = llvm::FixedVectorType::get(memory_type(type), static_cast<unsigned>(count));
     if (lanes == Lanes::all) return CreateAlignedLoad(all, from, alignment);
-    if (features_.masks) {
-        std::vector<llvm::Constant*> mask;
-        for (int i = 0; i < count; ++i) mask.push_back(getInt1(i < tail_));
-        return CreateMaskedLoad(all, from, alignment, llvm::ConstantVector::get(mask),
-                                llvm::Constant::getNullValue(all));
-    }
+    if (features_.masks)
+        return CreateMaskedLoad(all, from, alignment, mask_of_tail(count), llvm::Constant::getNullValue(all));
     // LLVM splits an odd number of elements into several loads, none of which reads beyond them.
     const auto present = static_cast<int>(tail_);
     Value* some = CreateAlignedLoad(llvm::FixedVectorType::get(memory_type(type), static_cast<unsigned>(present)), from,
@@ -111,9 +113,7 @@ void Builder::store_elements(Value* to, Value* elements, DType type, Lanes lanes
         const bool stream = caching == Caching::nontemporal;
         store_aligned(to, elements, stream ? std::min<uint64_t>(bytes, 64) : size_of(type), caching);
     } else if (features_.masks) {
-        std::vector<llvm::Constant*> mask;
-        for (int i = 0; i < lanes_of(elements); ++i) mask.push_back(getInt1(i < tail_));
-        CreateMaskedStore(elements, to, alignment, llvm::ConstantVector::get(mask));
+        CreateMaskedStore(elements, to, alignment, mask_of_tail(lanes_of(elements)));
     } else {
         CreateAlignedStore(CreateShuffleVector(elements, sequence(static_cast<int>(tail_))), to, alignment);
     }

@@ -6,7 +6,6 @@
 #include "normjit/status.h"
 
 #include <cstdint>
-#include <string_view>
 #include <vector>
 
 #include <llvm/ADT/ArrayRef.h>

@@ -3,9 +3,6 @@
 
 #include "backend/llvm/versions.h"
 
-#include <string_view>
-
-#include <fmt/format.h>
 #include <llvm/IR/LegacyPassManager.h>
 #include <llvm/IR/Verifier.h>
 #include <llvm/MC/TargetRegistry.h>

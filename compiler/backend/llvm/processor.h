@@ -7,7 +7,6 @@
 
 #include <memory>
 #include <string>
-#include <vector>
 
 #include <llvm/ADT/SmallVector.h>
 #include <llvm/IR/Module.h>

@@ -10,8 +10,6 @@
 
 #include "normjit/kernel_spec.h"
 
-#include <string_view>
-
 namespace normjit {
 
 using backend::portable::run_final_reduce;

@@ -21,8 +21,6 @@ enum class CudaGrid : uint8_t {
     columns_by_row_groups,  ///< {blocks, row_groups}
     columns_by_outputs      ///< {blocks, final_outputs, reduced slices}, for the final reduce
 };
-inline constexpr CudaGrid all_cuda_grids[] = {CudaGrid::row_groups, CudaGrid::one_group, CudaGrid::rows,
-                                              CudaGrid::columns_by_row_groups, CudaGrid::columns_by_outputs};
 std::string_view name(CudaGrid grid);
 
 /// How a launch on a GPU divides its rows among row groups.

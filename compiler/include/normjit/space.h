@@ -6,7 +6,6 @@
 #include "normjit/spec.h"
 #include "normjit/target.h"
 
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string_view>

@@ -12,7 +12,6 @@
 #include <string>
 #include <vector>
 
-#include <fmt/format.h>
 #include <unistd.h>
 #if defined(__x86_64__)
 #include <cpuid.h>

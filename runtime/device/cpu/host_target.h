@@ -6,7 +6,6 @@
 #include "normjit/status.h"
 #include "normjit/target.h"
 
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>

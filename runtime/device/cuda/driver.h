@@ -6,7 +6,6 @@
 #include "normjit/status.h"
 
 #include <cstddef>
-#include <cstdint>
 #include <string>
 
 namespace normjit::cuda {
