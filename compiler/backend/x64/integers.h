@@ -4,7 +4,6 @@
 
 #include "backend/cpu/machine.h"
 #include "backend/x64/assembler.h"
-#include "backend/x64/machine.h"
 #include "support/default_settings.h"
 
 #include <algorithm>

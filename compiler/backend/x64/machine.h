@@ -23,7 +23,4 @@ namespace normjit::backend::x64 {
 /// Makes a machine that emits one function, which starts at the assembler's position.
 std::unique_ptr<Machine> xbyak_machine(Assembler& assembler);
 
-/// On entry to a function, this is not 0 if rows go past the caches by way of the frame: see nontemporal_staging.h.
-inline Xbyak::Reg64 second_argument() { return Xbyak::util::rsi; }
-
 }  // namespace normjit::backend::x64

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The vector and mask registers of generated code: which ones hold values, and which the assembler reserves.
+// The registers of generated code that hold values or arguments, and those that the assembler reserves.
 #pragma once
 
 #include <array>
@@ -12,6 +12,9 @@ namespace normjit::backend::x64 {
 struct Zmms {
     std::array<Xbyak::Zmm, 2> vectors;
 };
+
+/// On entry to a function, this is not 0 if rows go past the caches by way of the frame: see nontemporal_staging.h.
+inline Xbyak::Reg64 second_argument() { return Xbyak::util::rsi; }
 
 /// Reserves registers 30 and 31 for short-lived copies. Registers 0 to 29 hold values; the last of them may hold
 /// tables.
