@@ -2,7 +2,6 @@
 #include "device/cpu/kernel.h"
 
 #include "artifact/nontemporal_staging.h"
-#include "device/cpu/launches.h"
 #include "device/cpu/perf_map.h"
 #include "system/environment.h"
 

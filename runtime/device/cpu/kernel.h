@@ -15,7 +15,7 @@
 
 namespace normjit::cpu {
 
-/// A loaded kernel; launches.h launches it.
+/// A loaded kernel.
 struct CpuKernel : Kernel::Impl {
     /// Takes either code in memory or a formula.
     CpuKernel(Artifact made, std::shared_ptr<const Threads> workers, std::optional<ExecutableMemory> memory,
@@ -39,5 +39,10 @@ struct CpuKernel : Kernel::Impl {
     SweepFunction both_sweeps = nullptr;              ///< null if the artifact has none
     SweepFunction both_sweeps_nontemporal = nullptr;  ///< null if the artifact has none
 };
+
+/// Launches rows in one slice (plain_launch.cpp).
+Status launch_plain(const CpuKernel& kernel, const LaunchArguments& arguments);
+/// Launches rows in several slices, or in none (sliced_launch.cpp).
+Status launch_slices(const CpuKernel& kernel, const LaunchArguments& arguments);
 
 }  // namespace normjit::cpu

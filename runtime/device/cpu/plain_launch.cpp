@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/cpu/launch.h"
-#include "device/cpu/launches.h"
 
 #include <algorithm>
 #include <new>

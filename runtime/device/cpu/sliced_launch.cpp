@@ -3,7 +3,6 @@
 // all rows, and keeps its sums from slice to slice. With such sums and few slices, a row group is a part of a slice.
 // With many slices, it consists of whole slices, whose sums become outputs while they are in its core's caches.
 #include "device/cpu/launch.h"
-#include "device/cpu/launches.h"
 
 #include <cstring>
 
