@@ -3,6 +3,7 @@
 
 #include "plan/cuda.h"
 #include "support/divide.h"
+#include "support/embedded.h"
 #include "support/lasting.h"
 #include "support/text.h"
 
@@ -127,7 +128,7 @@ constexpr std::array numbers_of_cost = std::to_array<Number>({
 });
 
 const CostTrees& trees() {
-    static const CostTrees& costs = *lasting(*CostTrees::parse(shipped_costs().front().text, cuda_cost_names()));
+    static const CostTrees& costs = *lasting(*CostTrees::parse(embedded::costs().front().text, cuda_cost_names()));
     return costs;
 }
 

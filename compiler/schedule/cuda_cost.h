@@ -25,12 +25,6 @@ std::vector<double> cuda_cost_numbers(const CudaFeatures& problem, const CudaTar
 /// Use it to compare schedules of one problem; all schedules that are far from the fastest have about the same cost.
 double cuda_cost(const CudaFeatures& problem, const CudaTarget& target, const Schedule& schedule);
 
-/// The trees, embedded at build time: compiler/schedule/costs/cuda.txt.
-struct ShippedCosts {
-    std::string_view name, text;
-};
-std::span<const ShippedCosts> shipped_costs();
-
 /// Decision trees whose leaves are added up. Lines of the text that start with # are skipped. The first other line has
 /// the names of the numbers. The next lines have, for each number, the limits that it is compared with, in increasing
 /// order. Each further line is a tree in prefix order: "3:1" is a node, where number 3 is compared with its limit 1,

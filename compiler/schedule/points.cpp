@@ -2,6 +2,7 @@
 #include "schedule/points.h"
 
 #include "schedule/heuristics.h"
+#include "support/embedded.h"
 #include "support/lasting.h"
 #include "support/text.h"
 #include "support/try.h"
@@ -163,7 +164,7 @@ std::vector<PointFile> PointSet::files() const {
 const PointSet& PointSet::shipped() {
     static const PointSet& points = *lasting([] {
         PointSet all;
-        for (const schedule::ShippedPoints& each : schedule::shipped_points())
+        for (const embedded::Text& each : embedded::points())
             all.sources_.push_back(std::make_shared<const Source>(std::string(each.name), std::string(each.text)));
         return all;
     }());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The points of a device in the form that heuristics search, and the files in the library.
+// The points of a device in the form that heuristics search.
 #pragma once
 
 #include "schedule/cuda_features.h"
@@ -9,7 +9,6 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
-#include <span>
 #include <string>
 #include <string_view>
 
@@ -49,15 +48,5 @@ struct PointSet::Source {
     Target target;
     std::deque<CudaLine> cuda;  ///< empty if the device is not a GPU
 };
-
-namespace schedule {
-
-/// A file of compiler/schedule/points, embedded at build time.
-struct ShippedPoints {
-    std::string_view name, text;
-};
-std::span<const ShippedPoints> shipped_points();
-
-}  // namespace schedule
 
 }  // namespace normjit

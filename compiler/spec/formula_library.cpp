@@ -2,8 +2,8 @@
 // The formulas of templates/norms, and how the text of a spec begins.
 #include "spec/formula.h"
 #include "spec/formula_defaults.h"
-#include "spec/library.h"
 #include "support/default_settings.h"
+#include "support/embedded.h"
 #include "support/lasting.h"
 #include "support/text.h"
 #include "support/try.h"
@@ -22,7 +22,9 @@ constexpr std::string_view extension = ".norm";
 /// True for norms whose specs have the keys listed in SPEC.md.
 bool is_layer(std::string_view word) { return text::find_by_name(word, all_norms).has_value(); }
 
-std::string_view name_of(const LibraryNorm& norm) { return norm.file.substr(0, norm.file.size() - extension.size()); }
+std::string_view name_of(const embedded::Text& norm) {
+    return norm.name.substr(0, norm.name.size() - extension.size());
+}
 
 /// Reads the body of a formula, with all tensors of the layer. Every group size must divide `cols`.
 Status read_body(std::string_view formula, const ir::Signature& signature, double any_number, int64_t cols) {
@@ -81,7 +83,7 @@ const std::vector<std::string_view>& formula_keys() {
 }
 
 std::optional<std::string_view> library_formula(std::string_view name) {
-    for (const LibraryNorm& norm : library_norms()) {
+    for (const embedded::Text& norm : embedded::norms()) {
         if (name_of(norm) == name) return norm.text;
     }
     return std::nullopt;
@@ -89,7 +91,7 @@ std::optional<std::string_view> library_formula(std::string_view name) {
 
 std::vector<std::string_view> library_names() {
     std::vector<std::string_view> names;
-    for (const LibraryNorm& norm : library_norms()) {
+    for (const embedded::Text& norm : embedded::norms()) {
         if (!is_layer(name_of(norm))) names.push_back(name_of(norm));
     }
     return names;

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tuning/advisor.h"
 
+#include "support/embedded.h"
 #include "system/file_io.h"
-#include "tuning/shipped.h"
 
 #include <fmt/format.h>
 
 namespace normjit::tuning {
 
 std::string_view shipped_records(const Target& target) {
-    return target.is_cuda() ? std::string_view() : shipped().front().text;
+    return target.is_cuda() ? std::string_view() : embedded::records().front().text;
 }
 
 Advisor::Advisor(DeviceClass device, const EngineOptions& options, const Environment& environment, const Log& log)

@@ -3,8 +3,8 @@
 
 #include "artifact/cuda_abi.h"
 #include "backend/cuda/source.h"
-#include "backend/cuda/templates.h"
 #include "random_spec.h"
+#include "support/embedded.h"
 
 #include "normjit/compile.h"
 #include "normjit/kernel_name.h"
@@ -278,7 +278,7 @@ TEST_CASE("the device code has as many counters as the runtime deals out") {
     const std::string source = *emit_stage(spec, heuristic(spec, target), target, "cuda");
     CHECK(source.find(fmt::format("\n#define NORMJIT_PROGRESS_SLOTS {}\n", cuda_progress_slots)) != source.npos);
     std::string text;
-    for (const backend::cuda::Template& each : backend::cuda::templates()) text += each.text;
+    for (const embedded::Text& each : embedded::templates()) text += each.text;
     CHECK(text.find("progress_counters[NORMJIT_PROGRESS_SLOTS];") != text.npos);
 }
 

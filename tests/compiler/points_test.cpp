@@ -3,6 +3,7 @@
 
 #include "plan/cuda.h"
 #include "schedule/cuda_features.h"
+#include "support/embedded.h"
 
 #include "normjit/kernel_spec.h"
 
@@ -30,8 +31,8 @@ PointSet of(const std::string& text) {
 }  // namespace
 
 TEST_CASE("the shipped points are as normjit tune writes them") {
-    REQUIRE(!schedule::shipped_points().empty());
-    for (const schedule::ShippedPoints& each : schedule::shipped_points()) {
+    REQUIRE(!embedded::points().empty());
+    for (const embedded::Text& each : embedded::points()) {
         CAPTURE(each.name);
         const auto file = parse_points(each.text);
         REQUIRE_MESSAGE(file.ok(), file.status().message());
@@ -41,7 +42,7 @@ TEST_CASE("the shipped points are as normjit tune writes them") {
             CHECK(legality(point.spec, point.schedule, file->target).ok());
         }
     }
-    CHECK(PointSet::shipped().sources().size() == schedule::shipped_points().size());
+    CHECK(PointSet::shipped().sources().size() == embedded::points().size());
 }
 
 TEST_CASE("a file of points is read as it is written") {

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-# normjit_embed_texts(OUTPUT FILES HEADER NAMESPACE TYPE FUNCTION) generates OUTPUT, a C++ source that contains text
-# files. HEADER declares TYPE, a struct of two std::string_view, name and text, and std::span<const TYPE> FUNCTION().
-function(normjit_embed_texts OUTPUT FILES HEADER NAMESPACE TYPE FUNCTION)
+# normjit_embed_texts(OUTPUT FILES FUNCTION) generates OUTPUT, a C++ source that contains text files and defines FUNCTION()
+# of support/embedded.h.
+function(normjit_embed_texts OUTPUT FILES FUNCTION)
   set(script ${CMAKE_CURRENT_FUNCTION_LIST_FILE})
   add_custom_command(
     OUTPUT ${OUTPUT}
-    COMMAND ${CMAKE_COMMAND} -DOUTPUT=${OUTPUT} "-DFILES=${FILES}" -DHEADER=${HEADER} -DNAMESPACE=${NAMESPACE}
-            -DTYPE=${TYPE} -DFUNCTION=${FUNCTION} -P ${script}
+    COMMAND ${CMAKE_COMMAND} -DOUTPUT=${OUTPUT} "-DFILES=${FILES}" -DFUNCTION=${FUNCTION} -P ${script}
     DEPENDS ${FILES} ${script}
     VERBATIM)
 endfunction()
@@ -30,17 +29,17 @@ foreach(file IN LISTS FILES)
   string(APPEND body "    {{\"${name}\", ${name_length}}, {\n${literals}, ${length}}},\n")
 endforeach()
 file(WRITE ${OUTPUT} "// Generated.
-#include \"${HEADER}\"
+#include \"support/embedded.h\"
 
 #pragma GCC diagnostic ignored \"-Woverlength-strings\"
 
-namespace ${NAMESPACE} {
+namespace normjit::embedded {
 
-std::span<const ${TYPE}> ${FUNCTION}() {
-  static constexpr ${TYPE} table[] = {
+Texts ${FUNCTION}() {
+  static constexpr Text table[] = {
 ${body}};
   return table;
 }
 
-}  // namespace ${NAMESPACE}
+}  // namespace normjit::embedded
 ")

@@ -2,7 +2,7 @@
 #include "backend/cuda/nvrtc.h"
 
 #include "backend/cuda/nvrtc_library.h"
-#include "backend/cuda/templates.h"
+#include "support/embedded.h"
 #include "support/text.h"
 #include "support/try.h"
 
@@ -17,7 +17,7 @@ class Program {
   public:
     static Expected<Program> create(const Nvrtc& nvrtc, const std::string& source) {
         std::vector<const char*> texts, names;
-        for (const Template& each : templates()) {
+        for (const embedded::Text& each : embedded::templates()) {
             texts.push_back(each.text.data());
             names.push_back(each.name.data());
         }
