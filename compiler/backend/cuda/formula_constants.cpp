@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backend/cuda/formula_constants.h"
-
 #include "backend/cuda/expression.h"
+#include "backend/cuda/source.h"
 #include "plan/cuda.h"
 #include "support/lines.h"
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backend/cuda/formula_source.h"
-
 #include "backend/cuda/expression.h"
-#include "backend/cuda/formula_constants.h"
+#include "backend/cuda/source.h"
 #include "ir/groups.h"
 #include "support/contains.h"
 #include "support/lines.h"

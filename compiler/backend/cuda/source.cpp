@@ -3,8 +3,6 @@
 
 #include "artifact/cuda_abi.h"
 #include "backend/cuda/expression.h"
-#include "backend/cuda/formula_constants.h"
-#include "backend/cuda/formula_source.h"
 #include "support/lines.h"
 
 #include <algorithm>

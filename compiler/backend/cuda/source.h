@@ -27,4 +27,17 @@ namespace normjit::backend::cuda {
 
 std::string print_source(const plan::Plan& plan);
 
+/// Returns the `struct Formula` of the file, which templates/cuda/plan.cuh describes (formula_source.cpp).
+std::string print_formula(const plan::Plan& plan);
+/// Returns its types and constants (formula_constants.cpp).
+std::string print_constants(const plan::Plan& plan);
+
+/// True if the last launch sums the partials.
+inline bool has_final_reduce(const plan::Plan& plan) {
+    return !plan.operands.reductions().empty() && !plan.cuda().one_group;
+}
+
+/// True if a sweep reads the tensor to compute elements or columns.
+bool reads(const plan::Plan& plan, const plan::Sweep& sweep, Tensor tensor);
+
 }  // namespace normjit::backend::cuda
