@@ -20,7 +20,13 @@ Expected<Tensor> FormulaDraft::add(std::string_view name, Axes axes, bool is_out
         if (formula.tensors[tensor]) taken[tensor] = ir::Operand();
         is_taken |= formula.tensors[tensor] && formula.tensors[tensor]->name == name;
     }
-    if (is_taken) return invalid_argument(fmt::format("spec: formula: two tensors would have the name '{}'", name));
+    if (is_taken) {
+        return invalid_argument(
+            fmt::format("spec: formula: '{0}' is a tensor of the formula, and would be a gradient's name as well: "
+                        "rename it, or add "
+                        "pass=forward",
+                        name));
+    }
     const auto number = ir::free_number(taken, name);
     if (!number)
         return invalid_argument(fmt::format(

@@ -109,7 +109,9 @@ TEST_CASE("a formula that is wrong gets its place and what is allowed") {
         {"norm f(x[M,N]) -> y[M,N] r[M] { y = x * 2 } cols=8",
          "spec: formula: line 1, column 26: ',', '{' or the end of the line expected, not 'r'"},
         {"norm f(\n x[M,N]\n)\n-> y[M,N] { y = z } cols=8", "spec: z is missing"},
-        {"norm f(x[M,N]) -> dx[M,N] { dx = x * 2 } cols=8", "spec: formula: two tensors would have the name 'dx'"},
+        {"norm f(x[M,N]) -> dx[M,N] { dx = x * 2 } cols=8",
+         "spec: formula: 'dx' is a tensor of the formula, and would be a gradient's name as well: rename it, or add "
+         "pass=forward"},
         {"norm f(x[M,N]) -> y[M,N] { y = x + 1; y = x } cols=8",
          "spec: formula: line 1, column 39: 'y' is defined twice"},
         {"norm f(x[M,N]) -> y[M,N] { z = x } cols=8", "spec: formula: line 1, column 19: the output 'y' has no value"},
