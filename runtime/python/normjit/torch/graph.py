@@ -268,11 +268,11 @@ class _Rewriter:
 
     def _plans(self, seed: Node, source: torch.Tensor) -> list[Plan]:
         """Returns plans that start from a row reduction, one for each way to divide its tensor. Leaves out ways with
-        slices whose kernel would compute what one without slices computes."""
+        slices whose kernel would replace no node that one without slices does not replace."""
         plans = [self._planned(seed, frame) for frame in self._frames(source)]
-        whole = [plan.computed() for plan in plans if not plan.region.frame.split]
-        return [plan for plan in plans if not plan.region.frame.split or plan.computed() is None or
-                plan.computed() not in whole]
+        whole = [plan.replaced() for plan in plans if not plan.region.frame.split]
+        return [plan for plan in plans if not plan.region.frame.split or not plan.replaced() or
+                not any(map(plan.replaced().issubset, whole))]
 
     def _make_ahead(self, seeds: Sequence[Node]) -> None:
         """Makes the kernels that the plans for some row reductions need, in parallel. Layers repeat, so that the first

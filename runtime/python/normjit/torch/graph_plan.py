@@ -7,7 +7,7 @@ from typing import Any
 
 from normjit._library import ROOM_FOR_TENSORS, Error
 from normjit.torch import graph_costs, graph_formula, graph_operator
-from normjit.torch.graph_nodes import Node, hint
+from normjit.torch.graph_nodes import Node, hint, kind_of
 from normjit.torch.graph_regions import Region
 
 SLOWER = "its predicted time is not lower than that of Inductor's kernels"
@@ -49,12 +49,9 @@ class Plan:
         """Returns the kernel that make() makes first; None if there is none to make."""
         return None if self._fitted is None else _wanted(*self._fitted)
 
-    def computed(self) -> tuple[str, list[Node]] | None:
-        """Returns what this kernel computes, whether or not it divides its rows into slices."""
-        if self._fitted is None:
-            return None
-        by = self._fitted[1]
-        return by.spec.replace("[S,", "[").replace(" slices=any", ""), by.outputs
+    def replaced(self) -> set[Node]:
+        """Returns the nodes that this kernel replaces, without views, which cost nothing."""
+        return set() if self._fitted is None else {node for node in self._fitted[0].axes if kind_of(node) != "view"}
 
     def make(self) -> None:
         """Makes a kernel for the region, or for a part of it, and measures it."""
