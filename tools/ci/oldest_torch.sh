@@ -9,8 +9,8 @@ cd "$(dirname "$(realpath "$0")")/../.."
 
 oldest=$(sed -n 's/^OLDEST_TORCH = (\([0-9]*\), \([0-9]*\))$/\1.\2/p' runtime/python/normjit/torch/_kernels.py)
 venv=build/venv-oldest-torch
-tests=(classes drop_in export formula_plans formulas formulas_modes formulas_transforms functional gated log rowwise
-    rowwise_halves rowwise_results rowwise_several samples traps)
+tests=(classes drop_in export formula_plans formulas formulas_modes formulas_transforms functional_compiled gated log
+    rowwise rowwise_halves rowwise_results rowwise_several samples traps)
 mapfile -t files < <(printf "runtime/python/tests/torch_%s_test.py\n" "${tests[@]}")
 mapfile -t needed < <(echo pytest && sed -n 's/^# needs: //p' "${files[@]}" | tr ' ' '\n' | grep -vx torch | sort -u)
 
