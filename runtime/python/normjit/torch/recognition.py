@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Recognises which modules are norms, by what they compute and not by their names."""
 import dataclasses
-import functools
 import inspect
 import itertools
+import weakref
 from typing import Optional
 
 import torch
@@ -17,6 +17,7 @@ from normjit.torch.probes import Refused
 TORCHS = torch.nn.LayerNorm, torch.nn.RMSNorm
 MARK = "_normjit_patch"  # the attribute with which patch() marks a module
 ORIGINAL = "_normjit_original"  # an attribute of such a module's class, the class that the module had before
+_parameters = weakref.WeakKeyDictionary()  # what parameters_of_forward() returned, by class
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,13 +128,13 @@ def _recognised(module, kind, has_gate):
         return str(refused)
 
 
-@functools.lru_cache(maxsize=256)
 def parameters_of_forward(kind):
     """Returns default values by parameter name; None for a forward() with other kinds of parameters."""
-    parameters = list(inspect.signature(kind.forward).parameters.values())[1:]
-    if not parameters or any(each.kind is not each.POSITIONAL_OR_KEYWORD for each in parameters):
-        return None
-    return {each.name: each.default for each in parameters}
+    if kind not in _parameters:
+        parameters = list(inspect.signature(kind.forward).parameters.values())[1:]
+        fit = parameters and all(each.kind is each.POSITIONAL_OR_KEYWORD for each in parameters)
+        _parameters[kind] = {each.name: each.default for each in parameters} if fit else None
+    return _parameters[kind]
 
 
 def may_take_gate(kind):
