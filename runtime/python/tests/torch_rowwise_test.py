@@ -208,6 +208,8 @@ WEIGHT, SCALAR, NO_DATA = ones(8), torch.tensor(2.0), ones(8, device="meta")
     (lambda x: x + (WEIGHT * 2).exp(), r"aten.add.Tensor: a tensor of shape \(8,\) is not an argument of the function"),
     (lambda x: x * SCALAR, r"a tensor of shape \(\) is not an argument of the function; .*, and write numbers as Python numbers"),
     (lambda x: x * torch.tensor(2.0), r"a tensor of shape \(\) is not an argument of the function"),
+    (torch.nn.functional.dropout, "bernoulli_.*: draws random numbers, as dropout does; draw them before the call"),
+    (lambda x: x + torch.randn_like(x), "randn_like.*: draws random numbers"),
     (lambda x: x * NO_DATA, r"a tensor of shape \(8,\) is not an argument of the function"),
     (lambda x: x.roll(4), "aten.roll.default, of shape .*: a row can be rolled by a half of it only, over the last dimension"),
     (lambda x: x.roll((4, 4), (0, -1)), "a row can be rolled by a half of it only, over the last dimension")])

@@ -299,13 +299,16 @@ def _decompositions() -> Any:
 
 
 class _Given(TorchDispatchMode):
-    """Refuses operations that mix a trace's tensors, which have no data, with tensors that have data, or that read
-    numbers from a trace's tensors."""
+    """Refuses operations that mix a trace's tensors, which have no data, with tensors that have data, that read numbers
+    from a trace's tensors, or that draw random numbers."""
 
     def __torch_dispatch__(self, operator: Any, kinds: Any, arguments: Any = (), named: Any = None) -> Any:
         if torch.Tag.data_dependent_output in operator.tags or torch.Tag.dynamic_output_shape in operator.tags:
             raise InvalidArgument(f"rowwise: {operator}: the code reads values of a tensor, as `if` and item() do; it must "
                                   "compute the same for all values")
+        if torch.Tag.nondeterministic_seeded in operator.tags:
+            raise InvalidArgument(f"rowwise: {operator}: draws random numbers, as dropout does; draw them before the call, and "
+                                  "give them as an argument")
         tensors = [each for each in pytree.tree_flatten((arguments, named))[0] if isinstance(each, torch.Tensor)]
         if any([each.is_meta for each in tensors]):
             for each in tensors:
