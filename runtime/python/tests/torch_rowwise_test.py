@@ -5,8 +5,10 @@ torch_formulas_test.py."""
 import concurrent.futures
 import copy
 import functools
+import gc
 import math
 import pickle
+import weakref
 
 import normjit
 import pytest
@@ -91,6 +93,37 @@ def test_methods():
     torch._dynamo.reset()
     with pytest.raises(torch._dynamo.exc.Unsupported, match="rowwise: the object of a method is no constant for torch.compile"):
         torch.compile(module, fullgraph=True, backend="aot_eager")(ones())
+
+
+class Scheduled(torch.nn.Module):
+    by = 3.0
+    calls = 0
+
+    @rowwise
+    def scaled(self, x):
+        self.calls += 1
+        return x * self.by if self.training else x
+
+
+def test_numbers_of_a_methods_object_may_change():
+    module, traces = Scheduled(), []
+    for training, by in ((True, 3.0), (False, 3.0), (True, 2.0), (True, 3.0), (True, 3)):
+        module.train(training).by = by
+        for _ in range(2):  # what the function itself sets does not make further traces
+            assert torch.equal(module.scaled(ones()), ones() * (by if training else 1))
+            traces.append(module.calls)
+    assert traces[0::2] == traces[1::2] and traces[4] == traces[6] and len(set(traces)) == 4
+
+
+def test_objects_and_functions_are_not_kept():
+    module, scaling = Scheduled(), rowwise(lambda x, kind: x * kind.by)
+    captured = lambda x: x * 2  # noqa: E731
+    assert torch.equal(module.scaled(ones()) + scaling(ones(), module), ones() * 6)
+    assert torch.equal(rowwise(captured)(ones()), ones() * 2)
+    kept = [weakref.ref(module), weakref.ref(captured)]
+    del module, captured
+    gc.collect()
+    assert [each() for each in kept] == [None, None]
 
 
 def test_a_function_that_compiled_code_makes():

@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from normjit import _graphs
 from normjit._library import InvalidArgument
-from normjit.torch import composition, probes, rowwise_formula
+from normjit.torch import composition, probes, rowwise_formula, sources
 from normjit.torch import rowwise_halves as halves
 from normjit.torch import rowwise_results as results
 from normjit.torch.formula_checks import READ
@@ -32,6 +32,8 @@ from normjit.torch.unrounded import Unrounded, UnroundedNumbers, in_double
 TOLERANCE = 1e-6  # the largest relative error of values and gradients, in the 2-norm
 SCALES = tuple(sign * size for size in (1.0, 0.1, 10.0, 100.0, 1000.0) for sign in (1, -1))  # factors of tried values
 MANY_ROWS = 1 << 20
+MOST_TRACES = 256  # the most traces that are kept of one function
+NUMBERS = (bool, int, float, str)  # types of attributes
 IS_METHOD = ("normjit.torch.rowwise: the object of a method is no constant for torch.compile; a graph can have functions of "
              "tensors and constants")
 IS_OTHER = ("computes something else than was traced; code that asks for devices, modes or requires_grad has no place in a "
@@ -66,8 +68,9 @@ def rowwise(function: Callable[..., Any]) -> Callable[..., Any]:
     argument, that argument is returned as it is, not copied.
 
     The function is traced once for each kind of arguments. Arguments that are not tensors become constants of the
-    trace, and so does everything else that the code reads, such as global variables. All tensors must be arguments, and
-    so must the number of rows if a result depends on it. Intermediate values are not rounded: in a 16-bit type, results
+    trace, and so does everything else that the code reads, such as global variables. Of an object, such as that of a
+    method, the numbers and texts among the attributes that the function itself reads may change. All tensors must be
+    arguments, and so must the number of rows if a result depends on it. Intermediate values are not rounded: in a 16-bit type, results
     are nearer to double precision than the function's own. Their types are those that the function itself would return
     for these arguments without autocast. All else is as in formula(). A method is decorated in the body of its class;
     torch.compile leaves it out of its graphs, because an object is not a constant there. Raises
@@ -86,6 +89,8 @@ class _Rowwise:
         self._key = str(next(_numbers))  # a str, because not every version of torch.compile takes a number or an
                                          # object for a constant
         _functions[self._key] = self
+        self._traces: dict[Any, Written] = {}
+        self._names = sources.attributes_read(function)
         if isinstance(function, torch.nn.Module):
             raise InvalidArgument(f"rowwise: {type(function).__name__} is a module; give a function that takes its weights as "
                                   "arguments, or decorate a method of its class")
@@ -201,31 +206,38 @@ def _axes(name: str, tensor: torch.Tensor, first_name: str, first: torch.Tensor)
 
 def _plan(key: str, kinds: Any, others: Any, cols: int) -> Written:
     """Returns a function as a formula for arguments of these kinds."""
-    function = _functions[key].__wrapped__
+    owner = _functions[key]
+    function, traces, names = owner.__wrapped__, owner._traces, owner._names
     try:
         hash(others)
     except TypeError as error:
         raise InvalidArgument(f"{_shown(function)}: {error}: arguments that are not tensors must be hashable constants") from None
-    return _traced(function, kinds, others, _told_apart([value for _, value in others]), cols)
-
-
-def _told_apart(value: Any) -> Any:
-    """Returns a key that distinguishes constants that compare equal but behave differently: True, 1 and 1.0, or 0.0 and
-    -0.0."""
-    if isinstance(value, (tuple, list)):
-        return type(value), *map(_told_apart, value)
-    return type(value), repr(value) if isinstance(value, (float, complex)) else None
+    form = kinds, cols, *[_form(value, names) for _, value in others]
+    found = traces.get(form)
+    if found is None:
+        with _lock:
+            found = traces[form] = traces.get(form) or probes.alone(_trace, function, kinds, others, cols)
+            if len(traces) > MOST_TRACES:
+                del traces[next(iter(traces))]
+    return found
 
 
 _plan._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
-@functools.lru_cache(maxsize=256)
-def _traced(function: Callable[..., Any], kinds: tuple[tuple[str, str, torch.dtype, int], ...],
-            others: tuple[tuple[str, Any], ...], told_apart: Any, cols: int) -> Written:
-    with _lock:
-        made: Written = probes.alone(_trace, function, kinds, others, cols)
-    return made
+def _form(value: Any, names: tuple[str, ...] = ()) -> Any:
+    """Returns a key for a constant. It distinguishes constants that compare equal but behave differently: True, 1 and
+    1.0, or 0.0 and -0.0. An object that is equal to itself only, such as the module of a method, is not kept alive; the
+    key contains its attributes of these names, such as `training`, if they are numbers or texts."""
+    kind = type(value)
+    if isinstance(value, (tuple, list)):
+        return kind, *[_form(each, names) for each in value]
+    if isinstance(value, (float, complex)):
+        return kind, value, repr(value)
+    if kind.__eq__ is not object.__eq__ or not kind.__weakrefoffset__:  # type: ignore[attr-defined]
+        return kind, value
+    own = getattr(value, "__dict__", {})
+    return weakref.ref(value), *[_form(own[name]) if isinstance(own.get(name), NUMBERS) else None for name in names]
 
 
 def _shapes(dimensions: int, cols: int) -> list[dict[str, tuple[int, ...]]]:

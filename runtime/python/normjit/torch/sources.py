@@ -62,6 +62,14 @@ def names(function, word):
     return isinstance(function, types.FunctionType) and word in _names(function, "LOAD_GLOBAL", "LOAD_ATTR", "LOAD_METHOD")
 
 
+def attributes_read(function):
+    """Returns the names of attributes that the code of a Python function reads and does not set, of whatever object."""
+    function = inspect.unwrap(function)
+    if not isinstance(function, types.FunctionType):
+        return ()
+    return tuple(sorted(_names(function, "LOAD_ATTR") - _names(function, "STORE_ATTR", "DELETE_ATTR")))
+
+
 def _may_change(name):
     return Refused(f"it reads the variable {name}, which may change")
 
