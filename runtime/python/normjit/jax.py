@@ -241,7 +241,7 @@ def _definition(problem, x, dy, *others):
     rstd, others = others[-1][:, None], others[:-1]
     has_mean = problem.norm == "layernorm"
     y = (x - others.pop()[:, None] if has_mean else x) * rstd
-    g = dy * (others[0] + problem.scale_offset) if others else dy
+    g = dy * _as_row(others[0] + problem.scale_offset, dy) if others else dy
     dx = rstd * (g - y * jnp.mean(g * y, -1, keepdims=True) - (jnp.mean(g, -1, keepdims=True) if has_mean else 0))
     found = {"dx": dx, "dgamma": jnp.sum(dy * y, 0), "dbeta": jnp.sum(dy, 0)}
     return tuple(found[name].astype(dtype) for name, dtype in problem.wanted)

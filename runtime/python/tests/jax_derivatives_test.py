@@ -88,6 +88,15 @@ def test_types_of_further_derivatives(dtype):
     np.testing.assert_allclose(got.astype("float64"), wanted, atol={"float32": 1e-5}.get(dtype, 0.15))
 
 
+@pytest.mark.parametrize("norm", NORMS)
+def test_further_derivatives_where_jax_insists_on_ranks_and_types(norm):
+    given = [random(seed, *shape).astype("float32") for seed, shape in ((0, (3, 8)), (1, (8,)), (2, (8,)))]
+    f = lambda *given: jnp.sin(NORMS[norm][0](*given)).sum()  # noqa: E731
+    with jax.numpy_rank_promotion("raise"), jax.numpy_dtype_promotion("strict"):
+        got = hessian(f, *given)
+    jax.tree.map(np.testing.assert_array_equal, got, hessian(f, *given))
+
+
 def test_further_derivatives_on_several_devices():
     mesh = jax.make_mesh((2,), ("rows",), axis_types=(jax.sharding.AxisType.Auto,))
     x, scale, bias = random(0, 4, 8), random(1, 8), random(2, 8)
