@@ -107,7 +107,7 @@ def _dtypes(norm: formulas.Formula, wanted: tuple[str, ...], dtypes: Mapping[str
     found = {}
     for name, dtype in (dtypes or {}).items():
         try:
-            found[name] = jnp.dtype(dtype).name
+            found[name] = "None" if dtype is None else jnp.dtype(dtype).name  # for NumPy, None is float64
         except TypeError:
             found[name] = repr(dtype)
         if name not in wanted or found[name] not in DTYPES:

@@ -238,6 +238,7 @@ def test_formulas_of_one_text_are_equal():
     ({"x": 1, "z": 1, "outputs": ["h"]}, "outputs: 'h'; allowed: y, rstd"), ({"x": 1, "z": 1, "outputs": []}, "outputs: none"),
     ({"x": 1, "z": 1, "outputs": "rst"}, "outputs: 'rst'; allowed: y, rstd"), ({"x": 1, "z": 1, "outputs": 1.0}, "outputs: 1.0; allowed"),
     ({"x": 1, "z": 1, "dtypes": {"y": "int16"}}, "dtypes: y: int16"), ({"x": 1, "z": 1, "dtypes": {"y": "fast"}}, "dtypes: y: 'fast'"),
+    ({"x": 1, "z": 1, "dtypes": {"y": None}}, "dtypes: y: None; allowed"),
     ({"x": 1, "z": 1, "dtypes": "float16"}, "dtypes: is str; must be a mapping"), ({"x": np.zeros(()), "z": 1}, "x: its shape is")])
 def test_refused(given, message):
     given = {name: np.zeros((3, 4)) if isinstance(value, int) else value for name, value in given.items()}
