@@ -154,7 +154,7 @@ def device_type(name, array):
             raise InvalidArgument(f"{name}: is a tracer of JAX's, without data; inside jit, grad and vmap call normjit.jax")
         if array.is_deleted():
             raise InvalidArgument(f"{name}: is an array of JAX's that was deleted, or donated to a call")
-    return _asked(name, array.__dlpack_device__)[0]
+    return _asked(name, lambda: array.__dlpack_device__()[0])
 
 
 def _capsule_of(name, array, arguments):

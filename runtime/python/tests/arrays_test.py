@@ -273,6 +273,8 @@ def refused():
     (Broken(refused, refused), "its library does not hand its data over: BufferError: not now"),
     (Broken(lambda: (1, 0), refused), "its library does not hand its data over: BufferError: not now"),
     (Broken(lambda: (1, 0), lambda: None), "its __dlpack__.. returns no tensor but NoneType"),
+    (Broken(lambda: 1, refused), "its library does not hand its data over: TypeError"),
+    (types.SimpleNamespace(__dlpack__=refused), "its library does not hand its data over: AttributeError"),
 ])
 def test_what_is_no_array(array, message):
     x = random(1, 2, 3)
