@@ -234,7 +234,7 @@ def _form(value: Any, names: tuple[str, ...] = ()) -> Any:
         return kind, *[_form(each, names) for each in value]
     if isinstance(value, (float, complex)):
         return kind, value, repr(value)
-    if kind.__eq__ is not object.__eq__ or not kind.__weakrefoffset__:  # type: ignore[attr-defined]
+    if kind.__eq__ is not object.__eq__ or not kind.__weakrefoffset__:  # type: ignore[comparison-overlap]
         return kind, value
     own = getattr(value, "__dict__", {})
     return weakref.ref(value), *[_form(own[name]) if isinstance(own.get(name), NUMBERS) else None for name in names]
