@@ -115,9 +115,14 @@ def _dtypes(norm: formulas.Formula, wanted: tuple[str, ...], dtypes: Mapping[str
     return tuple(sorted(found.items()))
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _differentiable(problem: _Problem, *arrays: Any) -> Arrays:
-    return _forward(problem, arrays)
+    @jax.custom_vjp
+    def computed(*arrays: Any) -> Arrays:
+        return _forward(problem, arrays)
+
+    computed.defvjp(functools.partial(_kept, problem), functools.partial(_pulled, problem), symbolic_zeros=True)
+    made: Arrays = computed(*arrays)
+    return made
 
 
 def _forward(problem: _Problem, arrays: Arrays) -> Arrays:
@@ -177,7 +182,6 @@ def _pulled(problem: _Problem, kept: Any, above: Arrays) -> Arrays:
                  for name, array in zip(problem.names, arrays))
 
 
-_differentiable.defvjp(_kept, _pulled, symbolic_zeros=True)
 _compiled = jax.jit(_differentiable, static_argnums=0)
 
 

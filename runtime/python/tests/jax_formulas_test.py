@@ -11,6 +11,7 @@ import jax.numpy as jnp  # noqa: E402
 import normjit  # noqa: E402
 from normjit.jax import formula  # noqa: E402
 import numpy as np  # noqa: E402
+import processes  # noqa: E402
 import pytest  # noqa: E402
 import reference  # noqa: E402
 
@@ -252,3 +253,12 @@ def test_refused(given, message):
 
 def test_one_output_by_its_name():
     assert formula("l2norm")(x=jnp.ones((3, 4)), outputs="rstd").shape == (3,)
+
+
+def test_with_the_coming_custom_vjp():
+    """JAX has another implementation of custom_vjp behind an option that is read when a function is made."""
+    done = processes.run_program(
+        "import jax, jax.numpy as jnp, normjit.jax; norm = normjit.jax.formula('softmax'); x = jnp.arange(6.0).reshape(2, 3)\n"
+        "print(jnp.abs(jax.grad(lambda x: norm(x=x)[0, 0])(x) - jax.grad(lambda x: jax.nn.softmax(x)[0, 0])(x)).max() < 1e-6)",
+        JAX_CUSTOM_VJP3="1")
+    assert done.stdout.strip() == "True", done.stderr
