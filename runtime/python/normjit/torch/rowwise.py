@@ -70,10 +70,10 @@ def rowwise(function: Callable[..., Any]) -> Callable[..., Any]:
     The function is traced once for each kind of arguments. Arguments that are not tensors become constants of the
     trace, and so does everything else that the code reads, such as global variables. Of an object, such as that of a
     method, the numbers and texts among the attributes that the function itself reads may change. All tensors must be
-    arguments, and so must the number of rows if a result depends on it. Intermediate values are not rounded: in a 16-bit type, results
-    are nearer to double precision than the function's own. Their types are those that the function itself would return
-    for these arguments without autocast. All else is as in formula(). A method is decorated in the body of its class;
-    torch.compile leaves it out of its graphs, because an object is not a constant there. Raises
+    arguments, and so must the number of rows if a result depends on it. Intermediate values are not rounded: in a
+    16-bit type, results are nearer to double precision than the function's own. Their types are those that the function
+    itself would return for these arguments without autocast. All else is as in formula(). A method is decorated in the
+    body of its class; torch.compile leaves it out of its graphs, because an object is not a constant there. Raises
     normjit.InvalidArgument, which names the operation that is not row-wise, or that formulas do not have."""
     return _graphs.outside(IS_MADE, _Rowwise, function) if _graphs.is_traced() else _Rowwise(function)
 
