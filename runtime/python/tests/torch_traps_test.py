@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 # needs: torch numpy
 """Reproduces errors that prototypes and other libraries had, and tests enable() and disable() themselves."""
+import gc
+import weakref
+
 import normjit.torch
 import pytest
 import torch
 from processes import run_program
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch_cases import DEVICES, TORCH_SAYS_WHY, Served, case, check, layer_norm
+from torch_cases import DEVICES, TORCH_SAYS_WHY, Served, case, check, layer_norm, leaf
+from torch_modules import MaybeGated
 
 LAYER_NORM = ("native_layer_norm_backward", "CPU")
 
@@ -338,3 +342,17 @@ def test_functions_on_arrays_where_torch_would_lose_their_call(function, use):
     with pytest.raises(normjit.InvalidArgument, match="^x: (torch traces this call, which would not be in the trace; "
                                                       "call normjit.torch there|has a tangent, which would end here)"):
         use(lambda x: function(x)[0], torch.ones(3, 8))
+
+
+def test_models_and_their_classes_are_not_kept():
+    class Own(MaybeGated):
+        def forward(self, x, gate=None):
+            return super().forward(x, gate)
+
+    module = normjit.torch.patch(Own())
+    with Served(1):
+        module(x=leaf(1, 3, 8)).sum().backward()
+    kept = [weakref.ref(module), weakref.ref(module.weight), weakref.ref(Own)]
+    del module, Own
+    gc.collect()
+    assert [each() for each in kept] == [None, None, None]

@@ -33,7 +33,6 @@ TOLERANCE = 1e-6  # the largest relative error of values and gradients, in the 2
 SCALES = tuple(sign * size for size in (1.0, 0.1, 10.0, 100.0, 1000.0) for sign in (1, -1))  # factors of tried values
 MANY_ROWS = 1 << 20
 MOST_TRACES = 256  # the most traces that are kept of one function
-NUMBERS = (bool, int, float, str)  # types of attributes
 IS_METHOD = ("normjit.torch.rowwise: the object of a method is no constant for torch.compile; a graph can have functions of "
              "tensors and constants")
 IS_OTHER = ("computes something else than was traced; code that asks for devices, modes or requires_grad has no place in a "
@@ -212,7 +211,7 @@ def _plan(key: str, kinds: Any, others: Any, cols: int) -> Written:
         hash(others)
     except TypeError as error:
         raise InvalidArgument(f"{_shown(function)}: {error}: arguments that are not tensors must be hashable constants") from None
-    form = kinds, cols, *[_form(value, names) for _, value in others]
+    form = kinds, cols, *[sources.key_of(value, names) for _, value in others]
     found = traces.get(form)
     if found is None:
         with _lock:
@@ -223,21 +222,6 @@ def _plan(key: str, kinds: Any, others: Any, cols: int) -> Written:
 
 
 _plan._dynamo_marked_constant = True  # type: ignore[attr-defined]
-
-
-def _form(value: Any, names: tuple[str, ...] = ()) -> Any:
-    """Returns a key for a constant. It distinguishes constants that compare equal but behave differently: True, 1 and
-    1.0, or 0.0 and -0.0. An object that is equal to itself only, such as the module of a method, is not kept alive; the
-    key contains its attributes of these names, such as `training`, if they are numbers or texts."""
-    kind = type(value)
-    if isinstance(value, (tuple, list)):
-        return kind, *[_form(each, names) for each in value]
-    if isinstance(value, (float, complex)):
-        return kind, value, repr(value)
-    if kind.__eq__ is not object.__eq__ or not kind.__weakrefoffset__:  # type: ignore[comparison-overlap]
-        return kind, value
-    own = getattr(value, "__dict__", {})
-    return weakref.ref(value), *[_form(own[name]) if isinstance(own.get(name), NUMBERS) else None for name in names]
 
 
 def _shapes(dimensions: int, cols: int) -> list[dict[str, tuple[int, ...]]]:

@@ -5,6 +5,7 @@ import dis
 import inspect
 import sys
 import types
+import weakref
 
 import torch
 
@@ -12,6 +13,7 @@ from normjit.torch.probes import Refused, is_constant, is_other
 
 FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType, torch.jit.ScriptFunction,
              torch._ops.OpOverload, torch._ops.OpOverloadPacket)
+READ = (bool, int, float, str)  # types of attributes that may change between calls
 VALUES = (torch.dtype, torch.device, torch.layout, torch.memory_format)
 KNOWN = ("torch", "math", "typing", "builtins", "functools", "einops", "numpy")  # packages whose state is not examined
 TABLES = ("transformers.activations",)  # modules whose classes are tables of functions that never change
@@ -68,6 +70,21 @@ def attributes_read(function):
     if not isinstance(function, types.FunctionType):
         return ()
     return tuple(sorted(_names(function, "LOAD_ATTR") - _names(function, "STORE_ATTR", "DELETE_ATTR")))
+
+
+def key_of(value, names=()):
+    """Returns a key for a constant. It distinguishes constants that compare equal but behave differently: True, 1 and
+    1.0, or 0.0 and -0.0. An object that is equal to itself only, such as the module of a method, is not kept alive; the
+    key contains its attributes of these names, such as `training`, if they are numbers or texts."""
+    kind = type(value)
+    if isinstance(value, (tuple, list)):
+        return kind, *[key_of(each, names) for each in value]
+    if isinstance(value, (float, complex)):
+        return kind, value, repr(value)
+    if kind.__eq__ is not object.__eq__ or not kind.__weakrefoffset__:
+        return kind, value
+    own = getattr(value, "__dict__", {})
+    return weakref.ref(value), *[key_of(own[name]) if isinstance(own.get(name), READ) else None for name in names]
 
 
 def _may_change(name):
