@@ -35,6 +35,17 @@ def test_scalars_are_inputs_of_kernels(name):
     assert axes_of_inputs(normjit.torch.graph_report()[0]) == axes
 
 
+def test_numbers_among_the_inputs_of_compiled_autograd():
+    """The first call of a row-wise function is compared with the function, whose 2 is an input of the graph that compiled
+    autograd makes."""
+    x = torch.randn(3, 16, requires_grad=True)
+    softmax = normjit.torch.rowwise(lambda x: torch.softmax(x, -1) * 2)
+    with torch._dynamo.compiled_autograd._enable(torch.compile(backend="normjit", options={"normjit.take": "all"})):
+        got = torch.autograd.grad(softmax(x).square().sum(), x)
+    torch.testing.assert_close(got, torch.autograd.grad((torch.softmax(x, -1) * 2).square().sum(), x))
+    assert [facts for facts in normjit.torch.graph_report() if facts["taken"] and "" in axes_of_inputs(facts)]
+
+
 def axes_of_inputs(facts):
     header = facts["formula"].partition(" -> ")[0]
     return [each.partition("[")[2] for each in header.split("]")[:-1]]

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from normjit._library import InvalidArgument
-from normjit.torch import _kernels, graph_nodes as nodes, graph_operator
+from normjit.torch import _kernels, graph_nodes as nodes, graph_operator, graph_scalars
 from normjit.torch.graph_nodes import COLUMN, FULL, ROW, SCALAR, Node, kind_of, value
 from normjit.torch.graph_operator import TYPES
 from normjit.torch.graph_regions import SUM, Region
@@ -194,6 +194,8 @@ def _in_order(graph: torch.fx.Graph, region: Region, node: Node) -> Node:
     """Returns an input as the operator reads it. It reads numbers of rows slice by slice."""
     tensor = value(node)
     assert tensor is not None
+    if graph_scalars.is_maybe_a_number(node):
+        return graph_scalars.times_one(graph, node, tensor, tensor.device)
     if region.inputs[node] != ROW or not region.frame.rows_first:
         return node
     slices, rows = _row_dimensions(region, tensor)

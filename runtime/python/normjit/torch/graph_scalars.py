@@ -5,6 +5,7 @@ Inductor compiles the product to a kernel of one thread, which gets the scalar a
 nothing."""
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import torch
@@ -51,12 +52,25 @@ class HostScalars:
             tensor = value(scalar)
             assert tensor is not None
             with self.graph.inserting_before(user):
-                one = self.graph.call_function(Aten.full.default, ([], 1.0),
-                                               {"dtype": tensor.dtype, "device": device, "pin_memory": False})
-                product = self.graph.call_function(Aten.mul.Tensor, (one, scalar))
-            one.meta["val"], product.meta["val"] = (tensor.new_empty((), device=device) for _ in range(2))
-            self.moved[scalar, device] = product
+                self.moved[scalar, device] = times_one(self.graph, scalar, tensor, device)
         return self.moved[scalar, device]
+
+
+def times_one(graph: torch.fx.Graph, scalar: Node, tensor: torch.Tensor, device: torch.device) -> Node:
+    """Multiplies a scalar, of which `tensor` is the fake tensor, by a 1 on a device."""
+    one = graph.call_function(Aten.full.default, ([], 1.0), {"dtype": tensor.dtype, "device": device, "pin_memory": False})
+    product = graph.call_function(Aten.mul.Tensor, (one, scalar))
+    one.meta["val"], product.meta["val"] = (tensor.new_empty((), device=device) for _ in range(2))
+    return product
+
+
+def is_maybe_a_number(node: Node) -> bool:
+    """True for an input of a graph of compiled autograd that may be what torch calls a wrapped number, such as the 2 of
+    x * 2. An operator that is written in Python would get it as a float."""
+    tensor = value(node)
+    if node.op != "placeholder" or not _is_host_scalar(node) or tensor is None or tensor.dtype != torch.float64:
+        return False
+    return bool(getattr(sys.modules.get("torch._dynamo.compiled_autograd"), "in_compiled_autograd_region", False))
 
 
 def _is_host_scalar(node: Any) -> bool:
