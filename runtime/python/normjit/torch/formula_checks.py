@@ -16,7 +16,7 @@ from normjit.torch.functional import ALL_TYPES, check_tensor, is_shape
 DType = Optional[torch.dtype]
 DTypes = Optional[Sequence[str]]  # names of torch's types, because operators cannot take lists of types; "": the usual one
 TYPES = {getattr(torch, name): name for name in _operand.NUMPY_CODES if hasattr(torch, name)}  # that kernels store
-READ = tuple(dtype for dtype, name in TYPES.items() if name != "float8_e8m0fnu")  # of input matrices
+READ = tuple(dtype for dtype, name in TYPES.items() if name != "float8_e8m0fnu")  # the types that input matrices may have
 
 
 def axes_of(norm: normjit.Formula, name: str) -> str:

@@ -58,7 +58,7 @@ class Plan:
         if not self.is_promising:
             return
         try:
-            self.region, self.by = _makeable(self.region, self.seed)
+            self.region, self.by = _makeable(self.region, self.seed, self._fitted)
             if self.predictor is not None:
                 self.prediction = self.predictor.predict(self.region, self.by)
         except Error as error:
@@ -85,23 +85,24 @@ class Plan:
         return found
 
 
-def _makeable(region: Region, seed: Node) -> tuple[Region, graph_formula.Written]:
+def _makeable(region: Region, seed: Node, fitted: tuple[Region, graph_formula.Written] | None
+              ) -> tuple[Region, graph_formula.Written]:
     """Returns a region and its formula or, if normjit cannot make a kernel for it, the largest part around the row
-    reduction `seed` for which it can, and the formula of that part."""
-    def made(part: Region) -> tuple[Region, graph_formula.Written]:
-        part, by = graph_formula.fitted(part)
+    reduction `seed` for which it can, and the formula of that part. `fitted` is graph_formula.fitted() of the region, or
+    None, if that raises an error."""
+    def made(part: Region, by: graph_formula.Written) -> tuple[Region, graph_formula.Written]:
         graph_operator.make(_wanted(part, by))
         return part, by
 
     try:
-        return made(region)
+        return made(*(fitted or graph_formula.fitted(region)))
     except Error:
         parts = region.parts_around(seed)
         least, most, found = 0, len(parts), None
         while least < most:  # parts become smaller and smaller
             middle = (least + most) // 2
             try:
-                found = made(parts[middle])
+                found = made(*graph_formula.fitted(parts[middle]))
                 most = middle
             except Error:
                 least = middle + 1
