@@ -85,4 +85,13 @@ class FakeDevice final : public Device {
     const Target target_;
 };
 
+/// An engine on such a device.
+struct FakeEngine {
+    std::shared_ptr<FakeDevice> device = std::make_shared<FakeDevice>(*parse_target("x86-64-avx512"));
+    Engine engine = make_engine(device, {});
+};
+
+/// Returns the spec of an rmsnorm of so many columns.
+inline Spec rmsnorm(int64_t cols) { return *parse_spec("rmsnorm cols=" + std::to_string(cols)); }
+
 }  // namespace normjit::test

@@ -5,8 +5,6 @@
 #include "normjit/engine.h"
 
 #include <chrono>
-#include <memory>
-#include <string>
 #include <thread>
 
 #include <doctest/doctest.h>
@@ -19,13 +17,6 @@ using namespace normjit::test;
 
 namespace {
 
-struct Forked {
-    std::shared_ptr<FakeDevice> device = std::make_shared<FakeDevice>(*parse_target("x86-64-avx512"));
-    Engine engine = make_engine(device, {});
-};
-
-Spec narrow(int64_t cols) { return *parse_spec("rmsnorm cols=" + std::to_string(cols)); }
-
 #ifdef __SANITIZE_THREAD__  // under ThreadSanitizer, a child of a process with threads cannot start threads
 constexpr bool children_have_threads = false;
 #else
@@ -35,20 +26,20 @@ constexpr bool children_have_threads = true;
 }  // namespace
 
 TEST_CASE("a child of fork() makes kernels in the background, and ends" * doctest::skip(!children_have_threads)) {
-    Forked f;
+    FakeEngine f;
     const PrepareOptions background{.on_miss = OnMiss::background};
     const auto finish = [&](const Engine& engine, int64_t cols) {
-        auto kernel = engine.prepare(narrow(cols), background);
+        auto kernel = engine.prepare(rmsnorm(cols), background);
         while (kernel.status().code() == Code::pending) {
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
-            kernel = engine.prepare(narrow(cols), background);
+            kernel = engine.prepare(rmsnorm(cols), background);
         }
         return kernel.ok();
     };
     CHECK(finish(f.engine, 1));
     f.device->held = true;
-    CHECK(f.engine.prepare(narrow(2), background).status().code() == Code::pending);
-    CHECK(f.engine.prepare(narrow(3), background).status().code() == Code::pending);  // this waits for that job
+    CHECK(f.engine.prepare(rmsnorm(2), background).status().code() == Code::pending);
+    CHECK(f.engine.prepare(rmsnorm(3), background).status().code() == Code::pending);  // this waits for that job
     while (f.device->loads < 2) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     std::thread releases([&] {
         std::this_thread::sleep_for(std::chrono::milliseconds(50));
@@ -59,7 +50,7 @@ TEST_CASE("a child of fork() makes kernels in the background, and ends" * doctes
     if (child == 0) {
         alarm(20);  // ends the process if it hangs
         for (int64_t cols : {1, 2}) {
-            if (!f.engine.prepare(narrow(cols), {.on_miss = OnMiss::error}).ok()) _exit(1);
+            if (!f.engine.prepare(rmsnorm(cols), {.on_miss = OnMiss::error}).ok()) _exit(1);
         }
         for (int64_t cols : {3, 4}) {
             if (!finish(f.engine, cols)) _exit(2);
@@ -83,7 +74,7 @@ TEST_CASE("a child of fork() that has its parent's process id is not taken for t
     };
     const auto is_made = [](const Engine& engine, int64_t cols) {
         for (int i = 0; i < 5000; ++i) {  // the first process of a namespace has no alarm()
-            const auto kernel = engine.prepare(narrow(cols), {.on_miss = OnMiss::background});
+            const auto kernel = engine.prepare(rmsnorm(cols), {.on_miss = OnMiss::background});
             if (kernel.status().code() != Code::pending) return kernel.ok();
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
         }
@@ -94,7 +85,7 @@ TEST_CASE("a child of fork() that has its parent's process id is not taken for t
         if (unshare(CLONE_NEWUSER | CLONE_NEWPID) != 0) _exit(refused);
         const pid_t parent = fork();
         if (parent != 0) _exit(status_of(parent));
-        Forked f;
+        FakeEngine f;
         if (!is_made(f.engine, 1)) _exit(1);
         if (unshare(CLONE_NEWPID) != 0) _exit(refused);
         const pid_t child = fork();

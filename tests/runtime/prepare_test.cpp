@@ -20,38 +20,27 @@
 using namespace normjit;
 using namespace normjit::test;
 
-namespace {
-
-struct Fixture {
-    std::shared_ptr<FakeDevice> device = std::make_shared<FakeDevice>(*parse_target("x86-64-avx512"));
-    Engine engine = make_engine(device, {});
-};
-
-Spec spec(int64_t cols) { return *parse_spec("rmsnorm cols=" + std::to_string(cols)); }
-
-}  // namespace
-
 TEST_CASE("a kernel is made once") {
-    Fixture f;
-    const auto first = f.engine.prepare(spec(100)), second = f.engine.prepare(spec(100));
+    FakeEngine f;
+    const auto first = f.engine.prepare(rmsnorm(100)), second = f.engine.prepare(rmsnorm(100));
     REQUIRE(first.ok());
     CHECK(f.device->loads == 1);
     CHECK(&first->artifact() == &second->artifact());
-    CHECK(first->artifact().schedule == heuristic(spec(100), f.engine.target()));
+    CHECK(first->artifact().schedule == heuristic(rmsnorm(100), f.engine.target()));
 
-    CHECK(f.engine.prepare(spec(101)).ok());
+    CHECK(f.engine.prepare(rmsnorm(101)).ok());
     CHECK(f.device->loads == 2);
-    CHECK(f.engine.prepare(spec(100), first->artifact().schedule).ok());  // this is the engine's own choice
+    CHECK(f.engine.prepare(rmsnorm(100), first->artifact().schedule).ok());  // this is the engine's own choice
     CHECK(f.device->loads == 2);
     const Schedule other = *parse_schedule("cpu row_groups=3 strip=1");
-    CHECK(f.engine.prepare(spec(100), other)->artifact().schedule == other);
+    CHECK(f.engine.prepare(rmsnorm(100), other)->artifact().schedule == other);
     CHECK(f.device->loads == 3);
 }
 
 TEST_CASE("a host may have unmasked the exceptions of arithmetic") {
-    Fixture f;
+    FakeEngine f;
     feenableexcept(FE_ALL_EXCEPT);
-    const auto kernel = f.engine.prepare(spec(777));
+    const auto kernel = f.engine.prepare(rmsnorm(777));
     CHECK(fegetexcept() == FE_ALL_EXCEPT);
     fedisableexcept(FE_ALL_EXCEPT);
     CHECK(kernel.ok());
@@ -65,13 +54,13 @@ TEST_CASE("the log hears of what was compiled") {
     };
     const auto device = std::make_shared<FakeDevice>(*parse_target("x86-64-avx512"));
     const Engine engine = make_engine(device, {.log = {write, &lines}});
-    for (int i = 0; i < 3; ++i) CHECK(engine.prepare(spec(30)).ok());
+    for (int i = 0; i < 3; ++i) CHECK(engine.prepare(rmsnorm(30)).ok());
     REQUIRE(lines.size() == 1);
     CHECK(lines[0].starts_with("compiled 'rmsnorm cols=30' for fake with 'cpu row_groups="));
 }
 
 TEST_CASE("specs that differ in anything have separate kernels") {
-    Fixture f;
+    FakeEngine f;
     int64_t different = 0;
     for (const char* text :
          {"layernorm cols=64", "rmsnorm cols=64", "rmsnorm cols=65", "rmsnorm rows=64 cols=64",
@@ -88,10 +77,10 @@ TEST_CASE("specs that differ in anything have separate kernels") {
 }
 
 TEST_CASE("threads that ask at once share one load, while the table grows") {
-    Fixture f;
+    FakeEngine f;
     f.device->load_time = std::chrono::milliseconds(5);
     std::atomic<int> failures = 0;
-    at_once(64, [&](int) { failures += !f.engine.prepare(spec(1000)).ok(); });
+    at_once(64, [&](int) { failures += !f.engine.prepare(rmsnorm(1000)).ok(); });
     CHECK(failures == 0);
     CHECK(f.device->loads == 1);
 
@@ -100,7 +89,7 @@ TEST_CASE("threads that ask at once share one load, while the table grows") {
     at_once(8, [&](int i) {
         for (int j = 0; j < specs; ++j) {
             const int64_t cols = 1 + (j * 7 + i * 31) % specs;
-            const auto kernel = f.engine.prepare(spec(cols));
+            const auto kernel = f.engine.prepare(rmsnorm(cols));
             failures += !kernel.ok() || kernel->artifact().spec.cols != cols;
         }
     });
@@ -109,32 +98,32 @@ TEST_CASE("threads that ask at once share one load, while the table grows") {
 }
 
 TEST_CASE("an error is not remembered, and reaches everybody who waits") {
-    Fixture f;
+    FakeEngine f;
     CHECK(f.engine.prepare(Spec()).status().code() == Code::invalid_argument);
     f.device->refusals = 1;
-    CHECK(f.engine.prepare(spec(7)).status().message() == "fake: does not load");
-    CHECK(f.engine.prepare(spec(7)).ok());
+    CHECK(f.engine.prepare(rmsnorm(7)).status().message() == "fake: does not load");
+    CHECK(f.engine.prepare(rmsnorm(7)).ok());
 
     f.device->load_time = std::chrono::milliseconds(50);
     f.device->refusals = 1;
     std::atomic<int> failures = 0;
-    at_once(8, [&](int) { failures += !f.engine.prepare(spec(8)).ok(); });
+    at_once(8, [&](int) { failures += !f.engine.prepare(rmsnorm(8)).ok(); });
     CHECK(failures >= 1);
     CHECK(f.device->loads <= 2 + 8);
-    CHECK(f.engine.prepare(spec(8)).ok());
+    CHECK(f.engine.prepare(rmsnorm(8)).ok());
 }
 
 TEST_CASE("a kernel that is not ready can be refused") {
-    Fixture f;
-    const auto refused = f.engine.prepare(spec(9), {.on_miss = OnMiss::error});
+    FakeEngine f;
+    const auto refused = f.engine.prepare(rmsnorm(9), {.on_miss = OnMiss::error});
     CHECK(refused.status().code() == Code::unavailable);
     CHECK(refused.status().message() == "prepare: there is no kernel ready for 'rmsnorm cols=9'");
-    CHECK(f.engine.prepare(spec(9)).ok());
-    CHECK(f.engine.prepare(spec(9), {.on_miss = OnMiss::error}).ok());
+    CHECK(f.engine.prepare(rmsnorm(9)).ok());
+    CHECK(f.engine.prepare(rmsnorm(9), {.on_miss = OnMiss::error}).ok());
 }
 
 TEST_CASE("a kernel is for about as many rows as are expected") {
-    Fixture f;
+    FakeEngine f;
     const Spec open = *parse_spec("layernorm cols=1024 x=bf16");
     const auto with_rows = [&](int64_t rows) {
         Spec spec = open;
@@ -166,7 +155,7 @@ TEST_CASE("a kernel is for about as many rows as are expected") {
 }
 
 TEST_CASE("a kernel for other rows serves who wants none made") {
-    Fixture f;
+    FakeEngine f;
     const Spec open = *parse_spec("layernorm cols=1024 x=bf16");
     const PrepareOptions ready{.on_miss = OnMiss::error, .expected_rows = 100};
     CHECK(f.engine.prepare(open, ready).status().code() == Code::unavailable);
@@ -184,7 +173,7 @@ TEST_CASE("a kernel for other rows serves who wants none made") {
 }
 
 TEST_CASE("a kernel that is not ready can be made in the background") {
-    Fixture f;
+    FakeEngine f;
     const PrepareOptions background{.on_miss = OnMiss::background};
     const auto wait = [&](const Spec& wanted) {
         auto kernel = f.engine.prepare(wanted, background);
@@ -195,35 +184,35 @@ TEST_CASE("a kernel that is not ready can be made in the background") {
         return kernel;
     };
     f.device->held = true;
-    CHECK(f.engine.prepare(spec(10), background).status().code() == Code::pending);
-    CHECK(f.engine.prepare(spec(10), background).status().message() == "prepare: 'rmsnorm cols=10' is being made");
+    CHECK(f.engine.prepare(rmsnorm(10), background).status().code() == Code::pending);
+    CHECK(f.engine.prepare(rmsnorm(10), background).status().message() == "prepare: 'rmsnorm cols=10' is being made");
     f.device->release();
-    CHECK(wait(spec(10)).ok());
+    CHECK(wait(rmsnorm(10)).ok());
     CHECK(f.device->loads == 1);
 
     f.device->refusals = 1;
-    CHECK(wait(spec(11)).status().message() == "fake: does not load");
-    CHECK(wait(spec(11)).ok());
+    CHECK(wait(rmsnorm(11)).status().message() == "fake: does not load");
+    CHECK(wait(rmsnorm(11)).ok());
     CHECK(f.device->loads == 3);
 
-    Fixture dropped;  // this one is dropped with jobs that have not begun
+    FakeEngine dropped;  // this one is dropped with jobs that have not begun
     dropped.device->load_time = std::chrono::milliseconds(20);
-    for (int cols = 1; cols < 50; ++cols) CHECK(!dropped.engine.prepare(spec(cols), background).ok());
+    for (int cols = 1; cols < 50; ++cols) CHECK(!dropped.engine.prepare(rmsnorm(cols), background).ok());
 }
 
 TEST_CASE("a graph being captured stops a miss, not a hit") {
-    Fixture f;
-    CHECK(f.engine.prepare(spec(12)).ok());
+    FakeEngine f;
+    CHECK(f.engine.prepare(rmsnorm(12)).ok());
     f.device->capturing = true;
-    CHECK(f.engine.prepare(spec(12)).ok());
-    CHECK(f.engine.prepare(spec(13)).status().message() == "fake: a graph is being captured");
-    CHECK(f.engine.prepare(spec(13), {.on_miss = OnMiss::background}).status().code() == Code::capturing);
+    CHECK(f.engine.prepare(rmsnorm(12)).ok());
+    CHECK(f.engine.prepare(rmsnorm(13)).status().message() == "fake: a graph is being captured");
+    CHECK(f.engine.prepare(rmsnorm(13), {.on_miss = OnMiss::background}).status().code() == Code::capturing);
 }
 
 TEST_CASE("finding a known spec makes nothing and allocates nothing") {
-    Fixture f;
-    for (int cols = 1; cols <= 200; ++cols) CHECK(f.engine.prepare(spec(cols)).ok());
-    const Spec known = spec(77);
+    FakeEngine f;
+    for (int cols = 1; cols <= 200; ++cols) CHECK(f.engine.prepare(rmsnorm(cols)).ok());
+    const Spec known = rmsnorm(77);
     const int64_t before = allocations;
     int found = 0;
     for (int i = 0; i < 1000; ++i) found += f.engine.prepare(known).ok();
@@ -240,7 +229,7 @@ TEST_CASE("another kernel can replace one that somebody holds") {
     };
     const cache::LoadedKernel one = fake("rmsnorm cols=20"), two = fake("rmsnorm cols=21");
     cache::KernelTable table({});
-    const cache::Request request{spec(20), {}}, other{spec(21), {}};
+    const cache::Request request{rmsnorm(20), {}}, other{rmsnorm(21), {}};
     table.add(request, one);
     table.add(request, two);
     CHECK(table.find(request) == one);
@@ -259,25 +248,25 @@ TEST_CASE("another kernel can replace one that somebody holds") {
 TEST_CASE("the least recently used kernels go, except those that somebody holds") {
     const auto device = std::make_shared<FakeDevice>(*parse_target("x86-64-avx512"));
     const Engine engine = make_engine(device, {.most_kernels = 32});
-    const Kernel held = *engine.prepare(spec(1));
+    const Kernel held = *engine.prepare(rmsnorm(1));
     for (int cols = 2; cols <= 1000; ++cols) {
-        REQUIRE(engine.prepare(spec(cols)).ok());
-        REQUIRE(engine.prepare(spec(2)).ok());  // it is in use all the time
+        REQUIRE(engine.prepare(rmsnorm(cols)).ok());
+        REQUIRE(engine.prepare(rmsnorm(2)).ok());  // it is in use all the time
         REQUIRE(device->alive->kernels <= 32);
     }
     CHECK(device->alive->kernels >= 28);
     CHECK(device->loads == 1000);
-    CHECK(held.artifact().spec == spec(1));
-    for (const int64_t cols : {1, 2, 1000}) CHECK(engine.prepare(spec(cols)).ok());
+    CHECK(held.artifact().spec == rmsnorm(1));
+    for (const int64_t cols : {1, 2, 1000}) CHECK(engine.prepare(rmsnorm(cols)).ok());
     CHECK(device->loads == 1000);
-    CHECK(engine.prepare(spec(500)).ok());
+    CHECK(engine.prepare(rmsnorm(500)).ok());
     CHECK(device->loads == 1001);
 
     std::vector<Kernel> all;
-    for (int cols = 1; cols <= 50; ++cols) all.push_back(*engine.prepare(spec(cols)));
+    for (int cols = 1; cols <= 50; ++cols) all.push_back(*engine.prepare(rmsnorm(cols)));
     CHECK(device->alive->kernels >= 50);
     all.clear();
-    CHECK(engine.prepare(spec(2000)).ok());
+    CHECK(engine.prepare(rmsnorm(2000)).ok());
     CHECK(device->alive->kernels <= 32);
 }
 
@@ -286,7 +275,7 @@ TEST_CASE("the bytes of kernels have a limit as well") {
     constexpr int64_t most = 100 << 10;
     const Engine engine = make_engine(device, {.most_kernel_bytes = most});
     for (int cols = 1; cols <= 200; ++cols) {
-        const auto kernel = engine.prepare(spec(cols));
+        const auto kernel = engine.prepare(rmsnorm(cols));
         REQUIRE(kernel.ok());
         REQUIRE(device->alive->bytes <= most);
     }
@@ -301,12 +290,12 @@ TEST_CASE("kernels are dropped while others are found") {
     at_once(8, [&](int thread) {
         for (int i = 0; i < 400; ++i) {
             const int64_t cols = 1 + (i * 7 + thread * 31) % 40;
-            const auto kernel = engine.prepare(spec(cols));
+            const auto kernel = engine.prepare(rmsnorm(cols));
             failures += !kernel.ok() || kernel->artifact().spec.cols != cols;
         }
     });
     CHECK(failures == 0);
-    CHECK(engine.prepare(spec(41)).ok());
+    CHECK(engine.prepare(rmsnorm(41)).ok());
     CHECK(device->alive->kernels <= 8);
 }
 
@@ -319,8 +308,8 @@ TEST_CASE("a thread that is cancelled while it prepares goes on until it leaves"
     const Engine engine = make_engine(
         device, {.cache = {.folder = folder.path(), .bytes = 1 << 30, .everything = true}, .log = {cancel, nullptr}});
     bool is_ready = false;
-    CHECK(is_cancelled_after([&] { is_ready = engine.prepare(spec(30)).ok(); }));
+    CHECK(is_cancelled_after([&] { is_ready = engine.prepare(rmsnorm(30)).ok(); }));
     CHECK(is_ready);
     CHECK(folder.entries() == 1);
-    CHECK(engine.prepare(spec(30)).ok());
+    CHECK(engine.prepare(rmsnorm(30)).ok());
 }

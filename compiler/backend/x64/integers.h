@@ -315,7 +315,7 @@ class IntegerMachine : public Machine {
 
     std::vector<Location> locations_;  ///< by Integer
     size_t registers_taken_ = 0;
-    int bytes_ = 0;  ///< of the frame, a multiple of 64
+    int bytes_ = 0;  ///< the size of the frame, a multiple of 64
 };
 
 }  // namespace normjit::backend::x64
