@@ -277,14 +277,18 @@ class _Rewriter:
     def _make_ahead(self, seeds: Sequence[Node]) -> None:
         """Makes the kernels that the plans for some row reductions need, in parallel. Layers repeat, so that the first
         and the last reductions of a graph need most of its kernels."""
-        wanted: list[graph_operator.Wanted | None] = []
         chosen = seeds if len(seeds) <= 2 * MOST_AHEAD else [*seeds[:MOST_AHEAD], *seeds[-MOST_AHEAD:]]
-        for seed in chosen:
-            source = value(seed.args[0])
-            if source is not None and _why_not(source.device.type) is None and _refused_by_settings() is None:
-                with contextlib.suppress(Exception):  # _consider() meets the same mistakes, and reports them
-                    wanted += [plan.first_kernel() for plan in self._plans(seed, source)]
-        graph_operator.make_ahead(wanted)
+        wanted = (kernel for seed in chosen for kernel in self._first_kernels(seed))
+        # Plans for a CPU measure copies, which compiling at the same time would slow down.
+        is_on_cpu = any(tensor is not None and tensor.is_cpu for tensor in (value(seed.args[0]) for seed in chosen))
+        graph_operator.make_ahead(list(wanted) if is_on_cpu else wanted)
+
+    def _first_kernels(self, seed: Node) -> list[graph_operator.Wanted | None]:
+        source = value(seed.args[0])
+        if source is not None and _why_not(source.device.type) is None and _refused_by_settings() is None:
+            with contextlib.suppress(Exception):  # _consider() meets the same mistakes, and reports them
+                return [plan.first_kernel() for plan in self._plans(seed, source)]
+        return []
 
     def _frames(self, source: torch.Tensor) -> list[Frame]:
         """Returns the ways to divide a tensor into slices. With rotations, slices may also be the last dimensions, such as

@@ -2,6 +2,7 @@
 """Classifies the nodes of a compiled graph for formulas: kinds of operations, and the axes of values."""
 from __future__ import annotations
 
+import functools
 import math
 import operator
 from collections.abc import Sequence
@@ -39,6 +40,8 @@ EXTREMES = (Aten.amax.default, Aten.amin.default)
 LOOKED_FOR = (*EXTREMES, Aten.max.default, Aten.min.default)  # a backward pass looks for their results among their
                                                               # inputs
 STATISTICS = (Aten.var_mean.correction, Aten.var.correction)
+KINDS: dict[Any, str] = {**dict.fromkeys(CASTS, "cast"), **dict.fromkeys(VIEWS, "view"), **dict.fromkeys(SUMS, "sum"),
+                         **dict.fromkeys(STATISTICS, "statistics")}
 FULL, ROW, COLUMN, SCALAR = "M,N", "M", "N", ""
 PER_SLICE, SHARED = "S,N", "shared"  # if there are slices: [S,N], and an [M,N] that all slices share
 
@@ -102,10 +105,8 @@ def kind_of(node: Node) -> str | None:
     if node.target is operator.getitem:
         source = node.args[0]
         return "item" if isinstance(source, Node) and is_kind(source, STATISTICS) else None
-    for kind, targets in (("cast", CASTS), ("view", VIEWS), ("sum", SUMS), ("statistics", STATISTICS)):
-        if node.target in targets:
-            return kind
-    return "pointwise" if pattern_of(node) is not None else None
+    kind = KINDS.get(node.target)
+    return kind if kind is not None or pattern_of(node) is None else "pointwise"
 
 
 def is_looked_for(node: Node) -> bool:
@@ -139,16 +140,22 @@ def pattern_of(node: Node) -> str | None:
         return "partner({0})" if is_by_a_half(node) else None
     if target is Aten.pow.Tensor_Scalar:
         return POWERS.get(node.args[1]) if isinstance(node.args[1], (int, float)) else None
+    return _pattern(target, alpha, len(node.args))
+
+
+@functools.lru_cache(maxsize=1024)
+def _pattern(target: Any, alpha: float, operands: int) -> str | None:
+    """Returns the pattern of an operation on so many operands, the last of which `alpha` multiplies."""
     if target in BINARY:
         factor = "" if alpha == 1 else f" * ({float(alpha)!r})"
         pattern: str | None = f"{{0}} {BINARY[target]} {{1}}{factor}"
     elif target in CALLS:
-        pattern = f"{CALLS[target]}({', '.join(f'{{{i}}}' for i in range(len(node.args)))})"
+        pattern = f"{CALLS[target]}({', '.join(f'{{{i}}}' for i in range(operands))})"
     elif str(target) == "prims.fma.default":  # Inductor defines it when it needs it
         pattern = "{0} * {1} + {2}"
     else:
         pattern = PATTERNS.get(target)
-    is_whole = pattern is not None and f"{{{len(node.args) - 1}}}" in pattern and f"{{{len(node.args)}}}" not in pattern
+    is_whole = pattern is not None and f"{{{operands - 1}}}" in pattern and f"{{{operands}}}" not in pattern
     return pattern if is_whole else None
 
 

@@ -244,17 +244,16 @@ def make(wanted: Wanted) -> None:
 
 
 def make_ahead(wanted: Iterable[Wanted | None]) -> None:
-    """Makes kernels in parallel, for calls of make() to come, which raise the errors."""
-    def made(each: Wanted) -> None:
-        with contextlib.suppress(_library.Error):
-            make(each)
-
-    several = [each for each in dict.fromkeys(wanted) if each is not None]
-    for device in {each.device for each in several}:
-        with contextlib.suppress(_library.Error):
-            _library.engine(str(device))  # or each thread would make one
+    """Makes kernels in parallel, for calls of make() to come, which raise the errors. Each is begun as soon as `wanted`
+    yields it."""
+    begun: set[Wanted] = set()
     with concurrent.futures.ThreadPoolExecutor(MOST_MAKERS) as pool:
-        list(pool.map(made, several))
+        for each in wanted:
+            if each is not None and each not in begun:
+                begun.add(each)
+                with contextlib.suppress(_library.Error):
+                    _library.engine(str(each.device))  # or each thread would make one
+                pool.submit(make, each)
 
 
 def collapsed(sizes: Sequence[int], strides: Sequence[int], cols: int,
