@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures training steps of Hugging Face models with random weights: eager, patched, compiled, compiled by normjit.
 
-    PYTHONPATH=build/python compiled_models.py --device cuda --json models.json [llama qwen3 gpt2 dit qwen3_next]
+    PYTHONPATH=build/python compiled_models.py --device cuda --json models.json [llama qwen3 gpt2 dit ...: CONFIGS]
     PYTHONPATH=build/python compiled_models.py --small --rounds 3                                # any CPU
 
 Contenders take turns, step by step, in random order. Times are medians, with the 20th and 80th percentiles in brackets.
@@ -34,16 +34,31 @@ SMALL = {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4, 
          "linear_num_value_heads": 4, "linear_key_head_dim": 16, "linear_value_head_dim": 16, "num_experts": 2,
          "num_experts_per_tok": 1, "moe_intermediate_size": 32, "shared_expert_intermediate_size": 32}
 USUAL = {"vocab_size": 32768, "num_hidden_layers": 4, "use_cache": False}
-CONFIGS = {
-    "llama": ("Llama", {"hidden_size": 2048, "intermediate_size": 8192, "num_attention_heads": 32, "num_key_value_heads": 8}),
-    "qwen3": ("Qwen3", {"hidden_size": 2048, "intermediate_size": 6144, "num_attention_heads": 16, "num_key_value_heads": 8,
-                        "head_dim": 128}),
-    "gpt2": ("GPT2", {"n_embd": 1024, "n_head": 16, "n_layer": 8, "vocab_size": 32768, "n_positions": TOKENS, "resid_pdrop": 0.0,
-                      "embd_pdrop": 0.0, "attn_pdrop": 0.0}),
-    "qwen3_next": ("Qwen3Next", {"hidden_size": 2048, "num_attention_heads": 16, "num_key_value_heads": 2, "head_dim": 128,
-                                 "linear_num_key_heads": 16, "linear_num_value_heads": 32, "num_hidden_layers": 2,
-                                 "layer_types": ["linear_attention", "full_attention"], "intermediate_size": 5120,
-                                 "mlp_only_layers": [0, 1], "num_experts": 0}),
+CONFIGS = {  # by kind: the names of the configuration and of the model, and sizes
+    "llama": ("LlamaConfig", "LlamaForCausalLM", {
+        "hidden_size": 2048, "intermediate_size": 8192, "num_attention_heads": 32, "num_key_value_heads": 8}),
+    "qwen3": ("Qwen3Config", "Qwen3ForCausalLM", {
+        "hidden_size": 2048, "intermediate_size": 6144, "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128}),
+    "gpt2": ("GPT2Config", "GPT2LMHeadModel", {
+        "n_embd": 1024, "n_head": 16, "n_layer": 8, "vocab_size": 32768, "n_positions": TOKENS, "resid_pdrop": 0.0,
+        "embd_pdrop": 0.0, "attn_pdrop": 0.0}),
+    "qwen3_next": ("Qwen3NextConfig", "Qwen3NextForCausalLM", {
+        "hidden_size": 2048, "num_attention_heads": 16, "num_key_value_heads": 2, "head_dim": 128,
+        "linear_num_key_heads": 16, "linear_num_value_heads": 32, "num_hidden_layers": 2,
+        "layer_types": ["linear_attention", "full_attention"], "intermediate_size": 5120, "mlp_only_layers": [0, 1],
+        "num_experts": 0}),
+    "gemma2": ("Gemma2Config", "Gemma2ForCausalLM", {
+        "hidden_size": 2304, "intermediate_size": 9216, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256}),
+    "gemma3": ("Gemma3TextConfig", "Gemma3ForCausalLM", {
+        "hidden_size": 2048, "intermediate_size": 8192, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256}),
+    "olmo2": ("Olmo2Config", "Olmo2ForCausalLM", {
+        "hidden_size": 2048, "intermediate_size": 8192, "num_attention_heads": 16, "num_key_value_heads": 16}),
+    "cohere": ("CohereConfig", "CohereForCausalLM", {
+        "hidden_size": 2048, "intermediate_size": 8192, "num_attention_heads": 16, "num_key_value_heads": 8}),
+    "gpt_neox": ("GPTNeoXConfig", "GPTNeoXForCausalLM", {
+        "hidden_size": 2048, "intermediate_size": 8192, "num_attention_heads": 16, "max_position_embeddings": TOKENS}),
+    "phi": ("PhiConfig", "PhiForCausalLM", {
+        "hidden_size": 2048, "intermediate_size": 8192, "num_attention_heads": 32, "resid_pdrop": 0.0}),
 }
 
 
@@ -99,14 +114,14 @@ def make(kind, small):
 
     if kind == "qwen3_next":
         keep_linear_attention_out_of_graphs()
-    name, sizes = CONFIGS[kind]
+    config_name, model_name, sizes = CONFIGS[kind]
     sizes = {**USUAL, **sizes}
     if small:
         sizes.update({key: SMALL[key] for key in sizes if key in SMALL})
-    config = getattr(transformers, f"{name}Config")(**sizes)
+    config = getattr(transformers, config_name)(**sizes)
     for key, token in {"pad_token_id": 0, "bos_token_id": 0, "eos_token_id": 1}.items():
         setattr(config, key, token)
-    model = getattr(transformers, f"{name}{'LMHead' if kind == 'gpt2' else 'ForCausal'}{'Model' if kind == 'gpt2' else 'LM'}")(config)
+    model = getattr(transformers, model_name)(config)
     for module in model.modules():  # weights look as if trained
         if "norm" in type(module).__name__.lower() and getattr(module, "weight", None) is not None:
             nn.init.normal_(module.weight, float(module.weight.detach().mean()), 0.1)
@@ -127,7 +142,7 @@ def with_ligers_norms(model):
             kind, weight = type(norm).__name__, getattr(norm, "weight", None)
             if weight is None or not (kind.endswith("RMSNorm") or isinstance(norm, nn.LayerNorm)):
                 continue
-            if kind == "Qwen3NextRMSNorm":  # multiplies by 1 + weight, in f32
+            if kind.startswith(("Gemma", "Qwen3Next")) and hasattr(norm, "eps"):  # multiplies by 1 + weight, in f32
                 new = LigerRMSNorm(weight.numel(), eps=norm.eps, offset=1.0, casting_mode="gemma")
             elif kind.endswith("RMSNorm"):
                 new = LigerRMSNorm(weight.numel(), eps=norm.variance_epsilon)
@@ -199,18 +214,22 @@ def distance(model, right):
 
 
 def gpu_kernels(contender, arguments):
-    """Returns the GPU kernels of a step by name, with their number and microseconds; None on a CPU."""
+    """Returns how many kernels a step launches on a GPU and their microseconds, for all and for normjit's; None on a
+    CPU."""
     if contender.options.device != "cuda":
         return None
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
         contender.gradients(arguments)
         torch.cuda.synchronize()
-    found = {}
-    for event in profile.events():
-        if event.device_type == torch.autograd.DeviceType.CUDA:
-            count, time_us = found.get(event.name, (0, 0.0))
-            found[event.name] = count + 1, time_us + event.device_time
-    return found
+    events = [event for event in profile.events() if event.device_type == torch.autograd.DeviceType.CUDA]
+    groups = {"all": events, "normjit": [event for event in events if "normjit" in event.name]}
+    return {name: (len(group), round(sum(event.device_time for event in group), 1)) for name, group in groups.items()}
+
+
+def summaries(regions, taken):
+    """Returns of each region that was taken, or was not, what was predicted and why."""
+    kept = ("rows", "cols", "bytes", "seconds", "why")
+    return [{key: region[key] for key in kept if key in region} for region in regions if region["taken"] == taken]
 
 
 def measure(kind, options):
@@ -240,8 +259,7 @@ def measure(kind, options):
         row = {"contender": each.name, "first_s": time.perf_counter() - begin, "loss": abs(got - loss) / abs(loss),
                "gradients": distance(each.model, right)}
         found = normjit.torch.graph_report()[regions:]
-        row["regions"], row["taken"] = len(found), [region for region in found if region["taken"]]
-        row["left"] = [region for region in found if not region["taken"]]
+        row.update(regions=len(found), taken=summaries(found, True), left=summaries(found, False))
         rows.append(row)
     del right
     shuffled = random.Random(1)
@@ -269,9 +287,8 @@ def show(kind, rows, ratio):
         taken = f"{len(row['taken'])}/{row['regions']}" if row["regions"] else ""
         kernels = ""
         if row["kernels"]:
-            count, microseconds = map(sum, zip(*row["kernels"].values()))
-            own = [each for name, each in row["kernels"].items() if "normjit" in name]
-            kernels = f"{count}, {microseconds / 1e3:.2f} ms; normjit's {sum(n for n, _ in own)}, {sum(t for _, t in own) / 1e3:.2f} ms"
+            (count, time_us), (own, own_us) = row["kernels"]["all"], row["kernels"]["normjit"]
+            kernels = f"{count}, {time_us / 1e3:.2f} ms; normjit's {own}, {own_us / 1e3:.2f} ms"
         print(f"{row['contender']:22} {middle:8.2f} ({low:.2f} {high:.2f})".ljust(48)
               + f"{row['first_s']:8.1f} {row['loss']:8.1e} {row['gradients']:10.2e} {taken:>8}  {kernels}")
     print(f"compiled torch over compiled by normjit, median of pairs: {ratio:.4f}", flush=True)
