@@ -22,6 +22,7 @@ class Selector {
           body_(body),
           uses_(function.values.size()),
           own_(function.values.size()),
+          is_added_(function.values.size()),
           has_same_bits_(ir::rounded_alike(function)),
           all_uses_(function.use_counts()) {
         for (const ValueId id : body.sums) ++uses_[function[id].operands[0]];
@@ -32,6 +33,9 @@ class Selector {
             own_[id] = uses_[id] > 0;
             if (!own_[id] || is_reloaded(id)) continue;
             for_each_operand(id, [&](ValueId operand) { ++uses_[operand]; });
+        }
+        for (const ValueId user : body.values) {
+            if (const ValueId product = folded_operand(user); product != ir::no_value) is_added_[product] = true;
         }
     }
 
@@ -85,12 +89,10 @@ class Selector {
     /// product when the product's last operand is known, so it takes no product whose operands were all live before.
     bool is_folded(ValueId id) const {
         if (!is_foldable(id)) return false;
-        for (const ValueId user : body_.values) {
-            if (folded_operand(user) == id) return true;
-        }
-        return last_operand(id) != ir::no_value && std::any_of(body_.sums.begin(), body_.sums.end(), [&](ValueId sum) {
-                   return function_[sum].operands[0] == id && is_sum(sum);
-               });
+        return is_added_[id] ||
+               (last_operand(id) != ir::no_value && std::any_of(body_.sums.begin(), body_.sums.end(), [&](ValueId sum) {
+                    return function_[sum].operands[0] == id && is_sum(sum);
+                }));
     }
 
     /// Returns the first operand that can be folded into an addition or subtraction.
@@ -208,6 +210,7 @@ class Selector {
     const LoopBody& body_;
     ir::PerValue<int> uses_;
     ir::PerValue<bool> own_;            ///< values of the body that something reads
+    ir::PerValue<bool> is_added_;       ///< products that become part of an addition or subtraction of the body
     ir::PerValue<bool> has_same_bits_;  ///< the bits must be the same in every body that computes the value
     ir::PerValue<int> all_uses_;        ///< in all bodies
     std::vector<MicroOp> ops_;
