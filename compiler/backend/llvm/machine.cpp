@@ -2,6 +2,8 @@
 #include "backend/llvm/machine.h"
 
 #include <map>
+#include <optional>
+#include <string>
 
 namespace normjit::backend::llvmir {
 
@@ -177,7 +179,8 @@ class LlvmMachine final : public Machine {
 
     void note_name(const Unit& unit, const ir::Function& function, ValueId id) override {
         if (b_.getContext().shouldDiscardValueNames()) return;
-        const std::string name = ir::name(function, id);
+        if (!names_) names_ = ir::names(function);
+        const std::string& name = (*names_)[id];
         for (const Vector vector : unit.vectors) {
             if (vector.handle != 0 && !name.empty() && llvm::isa<llvm::Instruction>(in(vector)))
                 in(vector)->setName(name);
@@ -281,6 +284,7 @@ class LlvmMachine final : public Machine {
     const Integer temporary_;
     const Integer frame_;
     std::map<int64_t, Value*> fields_;
+    std::optional<ir::PerValue<std::string>> names_;  ///< of the plan's function
 };
 
 }  // namespace
