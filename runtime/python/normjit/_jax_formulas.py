@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from normjit import _jax_composition as composition
 from normjit import _operand, formulas
 from normjit import jax as calls
 from normjit._library import InvalidArgument
@@ -186,9 +187,28 @@ _compiled = jax.jit(_differentiable, static_argnums=0)
 
 
 def _computed(problem: _Problem, which: str, given: dict[str, Any], readable: dict[str, Any], results: dict[str, _Result]) -> Arrays:
-    """Computes results, given as {name: (tensor, shape, type)}, from arrays by name."""
+    """Computes results, given as {name: (tensor, shape, type)}, from arrays by name. Their derivatives, if they are asked
+    for, are computed by JAX's operations."""
     if not results:
         return ()
+    compute = {"forward": composition.forward, "backward": composition.backward}[which]
+
+    def defined(*arrays: Any) -> Arrays:
+        return compute(problem.norm, dict(zip(given, arrays)), dict(problem.numbers), results)
+
+    @jax.custom_jvp
+    def computed(*arrays: Any) -> Arrays:
+        return _by_kernel(problem, which, dict(zip(given, arrays)), readable, results)
+
+    @computed.defjvp
+    def derivatives(arrays: Arrays, tangents: Arrays) -> tuple[Arrays, Arrays]:
+        return computed(*arrays), jax.jvp(defined, arrays, tangents)[1]
+
+    made: Arrays = computed(*given.values())
+    return made
+
+
+def _by_kernel(problem: _Problem, which: str, given: dict[str, Any], readable: dict[str, Any], results: dict[str, _Result]) -> Arrays:
     first = given[problem.first]
     if first.size == 0:
         zeros = [jnp.zeros(shape, dtype) for _, shape, dtype in results.values()]
@@ -209,7 +229,7 @@ def _computed(problem: _Problem, which: str, given: dict[str, Any], readable: di
 
 
 def _launched(problem: _Problem, which: str, given: dict[str, Any], readable: dict[str, Any], results: dict[str, _Result]) -> Arrays:
-    """Does the same as _computed(), in the shapes that kernels take."""
+    """Does the same as _by_kernel(), in the shapes that kernels take."""
     like = given[problem.first]
     if not isinstance(like.shape[-1], int):
         raise InvalidArgument(f"{problem.first}: its shape is {like.shape}; the last dimension must be a number, for which a kernel is made")

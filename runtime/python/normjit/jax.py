@@ -4,8 +4,8 @@
     from normjit.jax import formula, layer_norm, rms_norm
 
 The forward pass of the last two is jax.numpy, which XLA fuses with its neighbours. All else is calls from XLA into
-libnormjit_jax.so, through its foreign function interface. jit, grad, vmap, shard_map and checkpoints work. Further
-derivatives of gradients are computed by JAX's own operations; those of formulas, and forward mode, are refused.
+libnormjit_jax.so, through its foreign function interface. jit, grad, vmap, shard_map and checkpoints work. Derivatives of
+gradients are computed by JAX's own operations. JAX refuses forward mode.
 
 jax.export refuses calls whose stability JAX does not guarantee, unless the caller allows them:
 
@@ -284,15 +284,7 @@ def call_handler(kind, results, *operands, slices=0, **attributes):
         found = jax.ffi.ffi_call(f"normjit_{kind}", made)(x, *others, **attributes)
         return tuple(_alike([x, *found[: len(results)]])[1:])
 
-    @jax.custom_jvp
-    def call(*operands):
-        return jax.lax.platform_dependent(*operands, **{each: functools.partial(on, each) for each in _platforms()})
-
-    @call.defjvp
-    def refuse(*_):
-        raise InvalidArgument("normjit.jax computes no further derivatives of formulas; for these write the norm with jax.numpy")
-
-    return call(*operands)
+    return jax.lax.platform_dependent(*operands, **{each: functools.partial(on, each) for each in _platforms()})
 
 
 def _count_rows(x):

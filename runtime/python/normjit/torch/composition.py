@@ -3,22 +3,18 @@
 torch.func. The functions take the same tensors as the kernels and return the same types and shapes."""
 from __future__ import annotations
 
-import ast
-import functools
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Union
+from typing import Any
 
 import torch
 
 import normjit
+from normjit._evaluation import USUAL, Evaluation
 from normjit._library import InvalidArgument
 from normjit.torch.formula_checks import DTypes, has_slices, like_of, made_of, types_of, wide_of
 
 Tensors = Sequence[torch.Tensor]
-Value = Union[torch.Tensor, float, None]  # None: the value is missing, or was computed only from missing values
-USUAL = {"eps": 1e-5, "gamma_offset": 0.0, "inf": math.inf, "nan": math.nan}  # numbers that have a default
 
 
 def _compare(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -39,12 +35,6 @@ def _round_e8m0(a: torch.Tensor) -> torch.Tensor:
 def _group_max(a: torch.Tensor, columns: float) -> torch.Tensor:
     groups: torch.Tensor = a.unflatten(-1, (-1, int(columns)))
     return groups.amax(-1).repeat_interleave(int(columns), -1)
-
-
-def _quotient(a: Any, b: Any) -> Any:
-    if isinstance(a, torch.Tensor) or isinstance(b, torch.Tensor) or b != 0:
-        return a / b
-    return math.nan if a == 0 or math.isnan(a) else math.copysign(math.inf, a) * math.copysign(1.0, b)
 
 
 def _sqrt_or_zero(a: torch.Tensor) -> torch.Tensor:
@@ -73,6 +63,11 @@ def _rotate_half(a: torch.Tensor) -> torch.Tensor:
     return torch.cat([-second, first], -1)
 
 
+def _col_sum(a: torch.Tensor, has_slices: bool) -> torch.Tensor:
+    rows = range(1 if has_slices else 0, a.dim() - 1)
+    return a.sum(tuple(rows), keepdim=has_slices) if rows else a
+
+
 FUNCTIONS: dict[str, Callable[..., torch.Tensor]] = {
     "group_max": _group_max,
     "sqrt": torch.sqrt, "rsqrt": torch.rsqrt, "abs": torch.abs, "min": torch.minimum, "max": torch.maximum,
@@ -90,72 +85,6 @@ FUNCTIONS: dict[str, Callable[..., torch.Tensor]] = {
     "sqrt_or_zero": _sqrt_or_zero, "row_norm": lambda a: _sqrt_or_zero((a * a).sum(-1, keepdim=True)),
     "where": lambda c, a, b: torch.where(torch.isnan(c), math.nan, torch.where(c > 0, a, b)),
 }
-NUMBERS = {"group_max": 1, "pow": 1}  # how many of the last operands are numbers
-OPERATORS: dict[type, tuple[str, Callable[[Any, Any], Any]]] = {
-    ast.Add: ("+", lambda a, b: a + b), ast.Sub: ("-", lambda a, b: a - b),
-    ast.Mult: ("*", lambda a, b: a * b), ast.Div: ("/", _quotient)}  # and ast.Pow, which is pow()
-
-
-@functools.lru_cache(maxsize=None)
-def _statements(text: str) -> list[tuple[str, ast.expr]]:
-    """Returns the values that the body of a formula names, in order."""
-    body = text.partition("{")[2].rpartition("}")[0]
-    names = re.sub(r"(?<![\w.])([A-Za-z_]\w*)", r"\1_", body).replace("^", "**")  # no name is then a keyword of Python
-    parsed = [ast.parse(each.strip()).body[0] for each in names.split(";") if each.strip()]
-    return [(each.targets[0].id[:-1], each.value) for each in parsed
-            if isinstance(each, ast.Assign) and isinstance(each.targets[0], ast.Name)]
-
-
-class _Evaluation:
-    """Computes expressions. `values` maps names to values."""
-
-    def __init__(self, values: dict[str, Value], like: torch.Tensor, has_slices: bool) -> None:
-        self.values, self.like, self.has_slices = values, like, has_slices
-
-    def of(self, node: ast.expr) -> Value:
-        if isinstance(node, ast.Constant):
-            return float(node.value)  # type: ignore[arg-type]
-        if isinstance(node, ast.Name):
-            name = node.id[:-1]
-            if name not in self.values:
-                raise InvalidArgument(f"'{name}' is neither a tensor nor an earlier value; a number is given as {name}=NUMBER")
-            return self.values[name]
-        if isinstance(node, ast.UnaryOp):
-            inner = self.of(node.operand)
-            return None if inner is None else -inner
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
-            return self.applied("pow", [self.of(node.left), self.of(node.right)])
-        if isinstance(node, ast.BinOp):
-            return self.combined(node)
-        assert isinstance(node, ast.Call) and isinstance(node.func, ast.Name), ast.dump(node)
-        return self.applied(node.func.id[:-1], [self.of(each) for each in node.args])
-
-    def combined(self, node: ast.BinOp) -> Value:
-        symbol, function = OPERATORS[type(node.op)]
-        a, b = self.of(node.left), self.of(node.right)
-        if a is not None and b is not None:
-            made: Value = function(a, b)
-            return made
-        other = b if a is None else a
-        if other is None or not isinstance(other, torch.Tensor):
-            return None
-        if b is None or symbol in "+*":
-            return other
-        return 1 / other if symbol == "/" else -other
-
-    def applied(self, name: str, operands: list[Value]) -> Value:
-        if any(each is None for each in operands):
-            return None
-        values = len(operands) - NUMBERS.get(name, 0)
-        tensors: list[Any] = [each if isinstance(each, torch.Tensor) or i >= values else self.like.new_tensor(each)
-                              for i, each in enumerate(operands)]
-        if name == "col_sum":
-            rows = range(1 if self.has_slices else 0, tensors[0].dim() - 1)
-            sums: torch.Tensor = tensors[0].sum(tuple(rows), keepdim=self.has_slices) if rows else tensors[0]
-            return sums
-        return FUNCTIONS[name](*tensors)
-
-
 def _broadcast(tensor: torch.Tensor, axes: str, like: torch.Tensor) -> torch.Tensor:
     """Returns a tensor in the compute type, in a shape that broadcasts to the matrix."""
     tensor = tensor.to(wide_of(like))
@@ -173,11 +102,10 @@ def forward(text: str, names: Sequence[str], tensors: Tensors, numbers: Mapping[
     """Returns the named outputs of a formula; see made_of()."""
     norm, given, types = normjit.formula(text), dict(zip(names, tensors)), types_of(outputs, dtypes)
     like = like_of(norm, given)
-    values: dict[str, Value] = {**USUAL, **numbers, "N": float(like.shape[-1])}
+    values: dict[str, Any] = {**USUAL, **{name: float(number) for name, number in numbers.items()}, "N": float(like.shape[-1])}
     values.update((name, _broadcast(given[name], norm.axes(name), like) if name in given else None) for name in norm.inputs)
-    evaluation = _Evaluation(values, like.new_empty((), dtype=wide_of(like)), has_slices(norm))
-    for name, expression in _statements(norm.text):
-        values[name] = evaluation.of(expression)
+    functions = {**FUNCTIONS, "col_sum": lambda a: _col_sum(a, has_slices(norm))}
+    Evaluation(values, functions, lambda number: like.new_tensor(number, dtype=wide_of(like))).run(norm.text)
     made = []
     for name in outputs:
         value, (shape, made_in) = values[name], made_of(norm, name, given, numbers, types.get(name))
