@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # needs: torch numpy
 """torch.export of programs with normjit's norms: they compute what the module does, and so do their gradients."""
+import warnings
+
 import normjit.torch
 import pytest
 import torch
+from torch.onnx._internal.exporter import _flags
 from torch_cases import leaf
 from torch_gates import GateThenNorm, NormThenGate
 from torch_modules import InPython, Plain
@@ -72,3 +75,31 @@ def test_a_number_of_samples_that_is_a_symbol(function, of_samples, strict):
     for count in (2, 8, 13):
         given = drawn(count)
         torch.testing.assert_close(exported(*given), function(*given))
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("function", [scaled, lambda x, weight: normjit.torch.formula("layernorm")(x=x, gamma=weight)])
+def test_programs_for_onnx_consist_of_torchs_operators(function, strict):
+    """They run without normjit."""
+    x, weight = torch.randn(3, 8), torch.randn(8)
+    exported = _flags.set_onnx_exporting_flag(torch.export.export)(Called(function), (x, weight), strict=strict)
+    assert not [node for node in exported.graph.nodes if "normjit" in str(node.target)]
+    torch.testing.assert_close(exported.module()(x, weight), function(x, weight))
+
+
+@pytest.mark.parametrize("function", [
+    scaled, lambda x, weight: normjit.torch.formula("layernorm")(x=x, gamma=weight), normjit.torch.layer_norm,
+    lambda x, weight: normjit.torch.layer_norm(x, weight, residual=x.sin()), lambda x, weight: normjit.torch.rms_norm(x)])
+def test_traced_for_any_number_of_rows(function):
+    x, weight = torch.randn(3, 8), torch.randn(8)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", torch.jit.TracerWarning)
+        traced = torch.jit.trace(function, (x, weight))
+    for given in (x, torch.randn(2, 5, 8)[0]):
+        torch.testing.assert_close(traced(given, weight), function(given, weight))
+
+
+def test_traced_without_a_weight_for_any_number_of_columns():
+    traced = torch.jit.trace(normjit.torch.layer_norm, torch.randn(3, 8))
+    x = torch.randn(3, 9)
+    torch.testing.assert_close(traced(x), normjit.torch.layer_norm(x))

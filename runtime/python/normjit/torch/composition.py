@@ -13,6 +13,7 @@ import normjit
 from normjit._evaluation import USUAL, Evaluation
 from normjit._library import InvalidArgument
 from normjit.torch.formula_checks import DTypes, has_slices, like_of, made_of, types_of, wide_of
+from normjit.torch.tracing import columns
 
 Tensors = Sequence[torch.Tensor]
 
@@ -90,8 +91,8 @@ def _broadcast(tensor: torch.Tensor, axes: str, like: torch.Tensor) -> torch.Ten
     tensor = tensor.to(wide_of(like))
     if axes.endswith("M"):
         return tensor.reshape(*like.shape[:-1], 1)
-    if axes.endswith("N") and tensor.shape[-1] not in (0, like.shape[-1]):  # [N/R]
-        tensor = tensor.repeat_interleave(like.shape[-1] // tensor.shape[-1], -1)
+    if axes.endswith("N") and columns(tensor) not in (0, columns(like)):  # [N/R]
+        tensor = tensor.repeat_interleave(columns(like) // columns(tensor), -1)
     if axes == "S,N":
         return tensor.reshape(like.shape[0], *(1 for _ in range(like.dim() - 2)), like.shape[-1])
     return tensor
@@ -102,7 +103,7 @@ def forward(text: str, names: Sequence[str], tensors: Tensors, numbers: Mapping[
     """Returns the named outputs of a formula; see made_of()."""
     norm, given, types = normjit.formula(text), dict(zip(names, tensors)), types_of(outputs, dtypes)
     like = like_of(norm, given)
-    values: dict[str, Any] = {**USUAL, **{name: float(number) for name, number in numbers.items()}, "N": float(like.shape[-1])}
+    values: dict[str, Any] = {**USUAL, **{name: float(number) for name, number in numbers.items()}, "N": float(columns(like))}
     values.update((name, _broadcast(given[name], norm.axes(name), like) if name in given else None) for name in norm.inputs)
     functions = {**FUNCTIONS, "col_sum": lambda a: _col_sum(a, has_slices(norm))}
     Evaluation(values, functions, lambda number: like.new_tensor(number, dtype=wide_of(like))).run(norm.text)

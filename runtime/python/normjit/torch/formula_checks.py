@@ -12,6 +12,7 @@ from normjit import _operand
 from normjit._library import InvalidArgument
 from normjit.formulas import check_run
 from normjit.torch.functional import ALL_TYPES, check_tensor, is_shape
+from normjit.torch.tracing import unseen
 
 DType = Optional[torch.dtype]
 DTypes = Optional[Sequence[str]]  # names of torch's types, because operators cannot take lists of types; "": the usual one
@@ -81,6 +82,7 @@ def names_of(norm: normjit.Formula, outputs: Sequence[str], dtypes: Mapping[str,
     return [TYPES[dtypes[name]] if name in dtypes else "" for name in outputs]
 
 
+@unseen
 def check_call(text: str, given: Mapping[str, Any]) -> None:
     """Raises InvalidArgument for arguments of a call that do not fit."""
     norm = normjit.formula(text)

@@ -12,7 +12,7 @@ import normjit
 from normjit._library import InvalidArgument
 from normjit.torch import composition, formula_operators
 from normjit.torch.formula_checks import DTypes, check_call, names_of
-from normjit.torch.tracing import is_looked_into, is_transformed
+from normjit.torch.tracing import is_for_onnx, is_looked_into, is_transformed
 
 
 class Norm:
@@ -77,7 +77,7 @@ def call(text: str, given: dict[str, Any], dtypes: DTypes = None) -> tuple[torch
         return tuple(made[: len(wanted)])
     if not is_compiling:  # otherwise the fake kernel checks
         check_call(text, given)
-    if (is_transformed() and _is_traced_later()) if is_compiling else is_looked_into():
+    if ((is_transformed() or is_for_onnx()) and _is_traced_later()) if is_compiling else is_looked_into():
         made = composition.forward(text, names, tensors, {name: given[name] for name in numbers}, wanted, dtypes)
     else:
         made = torch.ops.normjit.formula(text, names, tensors, numbers, values, outputs, dtypes)

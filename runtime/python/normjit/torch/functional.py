@@ -10,7 +10,7 @@ from torch import Tensor
 
 from normjit._library import InvalidArgument, check_finite
 from normjit.torch import _kernels, operators, sharding
-from normjit.torch.tracing import as_they_are, is_looked_into, named_once
+from normjit.torch.tracing import as_they_are, columns, is_for_onnx, is_looked_into, named_once, unseen
 
 TYPES = (torch.float32, torch.bfloat16, torch.float16)
 WIDE_TYPES = (torch.float64,)
@@ -71,10 +71,12 @@ def formula(norm, x, weight, bias, eps, weight_offset):
     wide = torch.float64 if x.dtype == torch.float64 else torch.float32
     h = _as(x, wide)
     weight, bias = (t if t is None else _per_row(_as(t, wide), h) for t in (weight, bias))
+    # A traced norm with a weight has as many columns as that; the older exporter for ONNX takes only numbers.
+    row = (columns(h),) if weight is not None or is_for_onnx() else h.shape[-1:]
     if norm == "layernorm" and weight_offset == 0.0 and all(t is None or t.dim() == 1 for t in (weight, bias)):
-        return _as(torch.nn.functional.layer_norm(h, h.shape[-1:], weight, bias, eps), x.dtype)
+        return _as(torch.nn.functional.layer_norm(h, row, weight, bias, eps), x.dtype)
     if norm == "layernorm":
-        y = torch.nn.functional.layer_norm(h, h.shape[-1:], eps=eps)
+        y = torch.nn.functional.layer_norm(h, row, eps=eps)
     else:
         y = h * torch.rsqrt(h.square().mean(-1, keepdim=True) + eps)
     if weight is not None:
@@ -108,16 +110,11 @@ def _as(tensor, dtype):
 
 
 def _apply(norm, x, weight, bias, eps, weight_offset, residual, main_grad):
-    _check_types(x, weight, bias, residual)
+    _check_operands(x, weight, bias, residual)
     if not operators.serves(x.device.type) and not x.is_meta:
         raise _kernels.Unavailable(f"x: is on {x.device}; {_kernels.why_not(x.device.type)}")
     check_finite("eps", eps, least=0)
     check_finite("weight_offset", weight_offset)
-    row = x.shape[-1:]
-    if weight is not None and not is_shape(weight, row):
-        _check_samples("weight", weight, x)
-    if bias is not None and not is_shape(bias, row):
-        _check_samples("bias", bias, x)
     weight, bias = _with_rows_alike(weight, bias, x)
     if not main_grad:
         return norm_of(x, residual, weight, bias, norm, eps, weight_offset)
@@ -150,7 +147,8 @@ def is_shape(tensor, shape):
     return tensor.dim() == len(shape) and tensor.shape == shape
 
 
-def _check_types(x, weight, bias, residual):
+@unseen
+def _check_operands(x, weight, bias, residual):
     for name, t in (("x", x), ("weight", weight), ("bias", bias), ("residual", residual)):
         if t is not None or name == "x":
             check_tensor(name, t, "x", x)
@@ -158,6 +156,11 @@ def _check_types(x, weight, bias, residual):
         raise InvalidArgument("x: has no dimensions; the last must be the normalised one")
     if residual is not None and residual.shape != x.shape:
         raise InvalidArgument(f"residual: its shape is {tuple(residual.shape)}; must be that of x, {tuple(x.shape)}")
+    row = x.shape[-1:]
+    if weight is not None and not is_shape(weight, row):
+        _check_samples("weight", weight, x)
+    if bias is not None and not is_shape(bias, row):
+        _check_samples("bias", bias, x)
 
 
 def _check_samples(name, weight, x):

@@ -10,6 +10,7 @@ import torch
 
 from normjit._library import InvalidArgument, check_finite
 from normjit.torch.functional import ALL_TYPES, default_eps, layer_norm, rms_norm
+from normjit.torch.tracing import unseen
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -135,6 +136,7 @@ def _checked_device(device: torch.device | str | int | None) -> torch.device | N
         raise InvalidArgument(f"device: {device!r}; must be one of torch's: {reason}") from None
 
 
+@unseen
 def _check_input(name: str, x: torch.Tensor, shape: tuple[int, ...]) -> None:
     if isinstance(x, torch.Tensor) and not x.is_nested and x.shape[-len(shape):] != shape:  # functional.py checks more
         raise InvalidArgument(f"{name}: its shape is {tuple(x.shape)}; must end in {tuple(shape)}")

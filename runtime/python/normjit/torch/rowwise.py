@@ -27,6 +27,7 @@ from normjit.torch.formulas import call, formula
 from normjit.torch.functional import ALL_TYPES, check_tensor, is_shape
 from normjit.torch.rowwise_formula import Written
 from normjit.torch.rowwise_writer import NOT_GIVEN
+from normjit.torch.tracing import unseen
 from normjit.torch.unrounded import Unrounded, UnroundedNumbers, in_double
 
 TOLERANCE = 1e-6  # the largest relative error of values and gradients, in the 2-norm
@@ -133,12 +134,9 @@ class _Rowwise:
         given = {name: value for name, value in bound.items() if isinstance(value, torch.Tensor)}
         if not given:
             raise InvalidArgument(f"{_shown(self.__wrapped__)}: no tensor is given")
-        first_name, first = next(iter(given.items()))
-        if first.dim() == 0:
-            raise InvalidArgument(f"{first_name}: has no dimensions; the last must be that of a row")
-        kinds = tuple((name, _axes(name, value, first_name, first), value.dtype, value.dim()) for name, value in given.items())
+        kinds, cols = _kinds(given)
         others = tuple((name, _constant(value)) for name, value in bound.items() if name not in given)
-        return _results(_plan(self._key, kinds, others, _constant(first.shape[-1])), list(given.values()), _by_kernels)
+        return _results(_plan(self._key, kinds, others, cols), list(given.values()), _by_kernels)
 
     def _bound(self, arguments: Any, named: dict[str, Any]) -> dict[str, Any]:
         """Returns the arguments by parameter name, in the order of the parameters."""
@@ -189,6 +187,16 @@ def _by_kernels(plan: Written, given: dict[str, torch.Tensor]) -> list[torch.Ten
 
 def _by_torch(plan: Written, given: dict[str, torch.Tensor]) -> list[torch.Tensor]:
     return composition.forward(plan.text, list(given), list(given.values()), {}, [output.name for output in plan.outputs])
+
+
+@unseen
+def _kinds(given: dict[str, torch.Tensor]) -> tuple[Any, int]:
+    """Returns the kinds of tensors, and how many columns they have."""
+    first_name, first = next(iter(given.items()))
+    if first.dim() == 0:
+        raise InvalidArgument(f"{first_name}: has no dimensions; the last must be that of a row")
+    kinds = tuple((name, _axes(name, value, first_name, first), value.dtype, value.dim()) for name, value in given.items())
+    return kinds, _constant(first.shape[-1])
 
 
 def _axes(name: str, tensor: torch.Tensor, first_name: str, first: torch.Tensor) -> str:

@@ -2,10 +2,14 @@
 """What torch does with a call: whether it compiles, exports, transforms or traces the code."""
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import functools
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import torch
+
+Result = TypeVar("Result")
 
 
 def is_looked_into() -> bool:
@@ -21,6 +25,33 @@ def is_transformed() -> bool:
     """True if the code that torch.compile traces is inside a forward-mode derivative, or a transform of torch.func
     other than vmap(). Their tangents do not pass through an operator of normjit, but become 0 without an error."""
     return torch.autograd.forward_ad._current_level >= 0 or _has_derivatives()
+
+
+def is_for_onnx() -> bool:
+    """True inside torch.onnx.export(), whose programs run without normjit."""
+    return "torch.onnx._internal.exporter._flags" in sys.modules and torch.onnx.is_in_onnx_export()  # imports many modules
+
+
+def unseen(function: Callable[..., Result]) -> Callable[..., Result]:
+    """Hides what a function does from torch.jit.trace(). Sizes are numbers for it; elsewhere in a trace they are tensors,
+    and each comparison of two warns that the trace may be wrong."""
+    @functools.wraps(function)
+    def called(*arguments: Any) -> Result:
+        state = None if torch.compiler.is_compiling() else torch._C._get_tracing_state()
+        if state is None:
+            return function(*arguments)
+        torch._C._set_tracing_state(None)  # type: ignore[attr-defined]
+        try:
+            return function(*arguments)
+        finally:
+            torch._C._set_tracing_state(state)  # type: ignore[attr-defined]
+
+    return called
+
+
+@unseen
+def columns(tensor: torch.Tensor) -> int:
+    return tensor.shape[-1]
 
 
 def named_once(*tensors: torch.Tensor | None) -> Sequence[Any]:
@@ -51,5 +82,5 @@ def _has_derivatives() -> bool:
 
 
 # See operators.serves().
-_is_exporting._dynamo_marked_constant = True  # type: ignore[attr-defined]
+_is_exporting._dynamo_marked_constant = is_for_onnx._dynamo_marked_constant = True  # type: ignore[attr-defined]
 _has_transforms._dynamo_marked_constant = _has_derivatives._dynamo_marked_constant = True  # type: ignore[attr-defined]
