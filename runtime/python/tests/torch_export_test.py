@@ -103,3 +103,13 @@ def test_traced_without_a_weight_for_any_number_of_columns():
     traced = torch.jit.trace(normjit.torch.layer_norm, torch.randn(3, 8))
     x = torch.randn(3, 9)
     torch.testing.assert_close(traced(x), normjit.torch.layer_norm(x))
+
+
+@pytest.mark.parametrize("make, advice", [
+    (normjit.torch.LayerNorm, "torch.nn.LayerNorm, which has the same"), (normjit.torch.RMSNorm, "torch.nn.RMSNorm"),
+    (lambda cols: normjit.torch.patch(Plain()), r"call unpatch\(model\) first, or use torch.jit.trace")])
+def test_script_is_refused(make, advice):
+    model = torch.nn.Sequential(make(8))
+    with pytest.raises(normjit.InvalidArgument, match=f"torch.jit.script: .*{advice}"):
+        torch.jit.script(model)
+    torch.testing.assert_close(torch.jit.trace(model, torch.ones(3, 8))(torch.ones(3, 8)), model(torch.ones(3, 8)))

@@ -106,6 +106,13 @@ class RMSNorm(torch.nn.RMSNorm):
         return super().extra_repr() + own + (", main_grad=True" if self.main_grad else "")
 
 
+def _refuse_script(self: torch.nn.Module) -> Any:
+    """torch.jit.script() calls this. Without it, its message would be about a line of this file."""
+    kind = type(self).__name__
+    raise InvalidArgument(f"torch.jit.script: cannot compile normjit.torch.{kind}; use torch.jit.trace or torch.export, or "
+                          f"torch.nn.{kind}, which has the same state_dict")
+
+
 def _checked_shape(normalized_shape: Any, main_grad: bool) -> tuple[int, ...]:
     """Returns a tuple of int."""
     try:
@@ -155,3 +162,6 @@ def _unflat(shape: tuple[int, ...], y: Normed) -> Normed:
         return y[0].unflatten(-1, shape), y[1].unflatten(-1, shape)
     flat: torch.Tensor = y.unflatten(-1, shape)
     return flat
+
+
+LayerNorm.__prepare_scriptable__ = RMSNorm.__prepare_scriptable__ = _refuse_script  # type: ignore[attr-defined]

@@ -136,6 +136,10 @@ class _Patched:
             return made  # the module's own class made the instance, or a class derived from the patched one did
         return (_rebuilt, (class_of(self), *made[1][1:]), *made[2:])
 
+    def __prepare_scriptable__(self):
+        raise InvalidArgument("torch.jit.script: reads the source of forward(), which patch() replaced; call unpatch(model) "
+                              "first, or use torch.jit.trace or torch.export")
+
     def forward(self, *arguments, **named):
         if not isinstance(self, _Patched):  # it was called through a bound method that somebody kept after unpatch()
             return type(self).forward(self, *arguments, **named)
