@@ -309,6 +309,13 @@ def test_a_rowwise_function_may_call_another():
     torch.testing.assert_close(torch.autograd.grad(y.sum(), x), torch.autograd.grad(wanted.sum(), x))
 
 
+def test_a_rowwise_function_may_call_what_torch_compiled():
+    squared = torch.compile(lambda x: x * x, backend="eager")
+    x = torch.randn(3, 8)
+    got = rowwise(lambda x: x * torch.rsqrt(squared(x).mean(-1, keepdim=True) + 1))(x)
+    torch.testing.assert_close(got, x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1))
+
+
 def test_first_calls_in_many_threads():
     """Each thread needs its own trace, just as another number of columns does."""
     scaled = rowwise(lambda x: x * x.shape[-1])

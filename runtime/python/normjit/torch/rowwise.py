@@ -248,6 +248,7 @@ def _shape(shapes: Mapping[str, tuple[int, ...]], axes: str, dimensions: int) ->
 
 
 def _trace(function: Callable[..., Any], kinds: Any, others: Any, cols: int) -> Written:
+    from torch._dynamo import config
     from torch.fx.experimental.proxy_tensor import make_fx
 
     _thread.traces = True  # this thread is new, and ends with this function
@@ -278,7 +279,8 @@ def _trace(function: Callable[..., Any], kinds: Any, others: Any, cols: int) -> 
                                           "tuples, named tuples, lists and dicts of any depth")
             return made
 
-        graph = make_fx(of_given, decomposition_table=_decompositions())(*tensors)
+        with config.patch(error_on_nested_fx_trace=False):  # functions that torch.compile returned are looked into
+            graph = make_fx(of_given, decomposition_table=_decompositions())(*tensors)
         made = rowwise_formula.written(_shown(function), graph, _inputs(kinds), shapes)
         return made._replace(results=results.in_order(made.results, order))
 
