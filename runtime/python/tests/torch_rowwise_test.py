@@ -146,6 +146,8 @@ def test_arguments_that_do_not_fit():
                                       ((), dict(w=ones(8)), "missing a required .*argument: 'x'")]:
         with pytest.raises(TypeError, match=message):
             rowwise(scaled)(*arguments, **named)
+    with pytest.raises(normjit.InvalidArgument, match="scaled: no argument is a tensor: x is list, w is float"):
+        rowwise(scaled)([ones()], 2.0)
     assert torch.equal(rowwise(positional_only)(ones(), w=ones(8)), ones())
 
 

@@ -133,7 +133,8 @@ class _Rowwise:
         bound = self._bound(arguments, named)
         given = {name: value for name, value in bound.items() if isinstance(value, torch.Tensor)}
         if not given:
-            raise InvalidArgument(f"{_shown(self.__wrapped__)}: no tensor is given")
+            types = ", ".join(f"{name} is {type(value).__name__}" for name, value in bound.items()) or "there are none"
+            raise InvalidArgument(f"{_shown(self.__wrapped__)}: no argument is a tensor: {types}")
         kinds, cols = _kinds(given)
         others = tuple((name, _constant(value)) for name, value in bound.items() if name not in given)
         return _results(_plan(self._key, kinds, others, cols), list(given.values()), _by_kernels)
