@@ -25,6 +25,10 @@ def _div_or_zero(a: Any, b: Any) -> Any:
     return jnp.where(b == 0, 0.0, a / jnp.where(b == 0, 1.0, b))
 
 
+def _abs(a: Any) -> Any:
+    return jnp.where(a == 0, 0.0, jnp.abs(a))  # for JAX, the gradient at 0 is 1
+
+
 def _sqrt_or_zero(a: Any) -> Any:
     return jnp.where(a == 0, 0.0, jnp.sqrt(jnp.where(a == 0, 1.0, a)))
 
@@ -53,7 +57,7 @@ def _neighbour(a: Any) -> Any:
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "sqrt": jnp.sqrt, "rsqrt": jax.lax.rsqrt, "abs": jnp.abs, "min": jnp.minimum, "max": jnp.maximum, "exp": jnp.exp, "exp2": jnp.exp2,
+    "sqrt": jnp.sqrt, "rsqrt": jax.lax.rsqrt, "abs": _abs, "min": jnp.minimum, "max": jnp.maximum, "exp": jnp.exp, "exp2": jnp.exp2,
     "log": jnp.log, "log1p": jnp.log1p, "sigmoid": jax.nn.sigmoid, "silu": jax.nn.silu, "tanh": jnp.tanh, "erf": jax.lax.erf,
     "softplus": jax.nn.softplus, "gelu": lambda a: jax.nn.gelu(a, approximate=False), "gelu_tanh": jax.nn.gelu, "round": jnp.round,
     "round_bf16": lambda a: jax.lax.reduce_precision(a, 8, 7), "round_f16": lambda a: jax.lax.reduce_precision(a, 5, 10),
@@ -63,7 +67,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "row_mean": lambda a: a.mean(-1, keepdims=True), "row_sum": lambda a: a.sum(-1, keepdims=True),
     "row_max": lambda a: a.max(-1, keepdims=True), "row_min": lambda a: a.min(-1, keepdims=True),
     "row_norm": lambda a: _sqrt_or_zero((a * a).sum(-1, keepdims=True)), "relu": jax.nn.relu, "square": jnp.square, "pow": _power,
-    "clamp": lambda a, low, high: jnp.minimum(jnp.maximum(a, low), high), "max_abs": lambda a: jnp.abs(a).max(),
+    "clamp": lambda a, low, high: jnp.minimum(jnp.maximum(a, low), high), "max_abs": lambda a: _abs(a).max(),
     "where": lambda c, a, b: jnp.where(jnp.isnan(c), jnp.nan, jnp.where(c > 0, a, b)),
 }
 

@@ -141,6 +141,14 @@ def test_forward_mode_is_refused():
         jax.jvp(lambda x: normjit.jax.formula("softmax")(x=x), (random(1, 2, 4),), (random(2, 2, 4),))
 
 
+def test_the_gradient_of_abs_is_0_at_0():
+    norm = normjit.jax.formula("norm n(x[M,N]) -> y[M,N] { y = abs(x) * x * x + abs(x) }")
+    x = jnp.asarray([[0.0, 2.0, -1.0, 0.0]])
+    np.testing.assert_array_equal(jax.grad(lambda x: norm(x=x).sum())(x), [[0, 13, -4, 0]])
+    of_gradient = jax.grad(lambda x: (jax.grad(lambda x: norm(x=x).sum())(x) * x).sum())(x)
+    np.testing.assert_array_equal(of_gradient, [[0, 13 + 2 * 12, -4 - 6, 0]])
+
+
 def test_the_frameworks_have_the_same_functions():
     pytest.importorskip("torch")
     from normjit import _jax_composition
