@@ -123,7 +123,7 @@ class FormulaParser final : SignatureParser {
             const bool is_asked_for = number && function_.operand(*number).is_output;
             if (found->second == missing) {
                 if (!is_asked_for && tensor.is_optional) continue;
-                return wrong("is computed from missing tensors only");
+                return wrong("needs tensors that are missing");
             }
             const Shape got = function_[found->second].shape, wanted = shape_of(tensor.axes);
             if (got != wanted)

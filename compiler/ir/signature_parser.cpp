@@ -221,7 +221,7 @@ Status SignatureParser::scan_body() {
             NORMJIT_RETURN_IF_ERROR(check_name(token));
             if (outputs.contains(token.text))
                 return error_at(token, fmt::format("'{}' is read before it has a value", token.text));
-            signature_.numbers.emplace_back(token.text);
+            signature_.numbers.push_back({std::string(token.text), {token.line, token.column}});
         }
         begins = false;
     }
@@ -235,7 +235,7 @@ Status SignatureParser::scan_body() {
 /// Marks a value as known after its statement. Fails if the name was read before, because it was then taken for a
 /// number.
 Status SignatureParser::end_statement(const Token& name, std::set<std::string_view>& known) const {
-    if (contains(signature_.numbers, name.text))
+    if (contains(signature_.numbers, name.text, &Signature::Number::name))
         return error_at(name, fmt::format("'{}' is read before it has a value", name.text));
     known.insert(name.text);
     return {};
@@ -250,10 +250,10 @@ Status SignatureParser::count_runs(std::set<std::string_view>& known) {
     for (size_t i = 0; i < declared_.size(); ++i) {
         const std::string& run = signature_.tensors[i].run;
         const bool is_number = run.empty() || is_digit(run[0]);
-        if (is_number || contains(signature_.numbers, run)) continue;
+        if (is_number || contains(signature_.numbers, run, &Signature::Number::name)) continue;
         if (!known.insert(run).second)
             return error_at(declared_[i], fmt::format("'{}' is a tensor; the columns of a run are a number", run));
-        signature_.numbers.push_back(run);
+        signature_.numbers.push_back({run, {declared_[i].line, declared_[i].column}});
     }
     return {};
 }

@@ -104,7 +104,9 @@ Expected<std::string> formula_line(std::string_view formula) {
 
 Expected<std::vector<std::string>> formula_numbers(std::string_view formula) {
     NORMJIT_TRY(ir::Signature signature, signature_of(formula));
-    return std::move(signature.numbers);
+    std::vector<std::string> names;
+    for (ir::Signature::Number& number : signature.numbers) names.push_back(std::move(number.name));
+    return names;
 }
 
 std::vector<std::string_view> norm_names() {

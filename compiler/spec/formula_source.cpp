@@ -31,7 +31,7 @@ std::vector<std::string> possible_keys(const FormulaSource& source) {
         keys.insert(tensor.name);
         keys.insert(gradient_name(tensor.name));
     }
-    keys.insert(source.signature.numbers.begin(), source.signature.numbers.end());
+    for (const ir::Signature::Number& number : source.signature.numbers) keys.insert(number.name);
     const auto fields = text::Fields::parse_part("spec", source.rest);
     if (!fields.ok() || !fields->find("save")) return {keys.begin(), keys.end()};
     for (const std::string_view word : text::split(*fields->find("save"), ',')) {

@@ -58,14 +58,16 @@ class FormulaReader : private FormulaDraft {
 
   private:
     Status read_numbers() {
-        for (const std::string& name : source.signature.numbers) {
+        for (const auto& [name, place] : source.signature.numbers) {
             const auto usual = usual_number(name);
             if (!fields.find(name) && has_no_runs(name)) continue;
             if (!fields.find(name) && !usual) {
                 // The word may be a misspelt value, so the message says why it is taken for a number.
-                return invalid_argument(fmt::format(
-                    "spec: {} is missing: the formula has no tensor and no value of this name, so it is a number: {}=1",
-                    name, name));
+                const std::string at = source.is_in_library ? "" : "formula: " + ir::text(place);
+                return invalid_argument(
+                    fmt::format("spec: {0}{1} is missing: the formula has no tensor and no value of "
+                                "this name, so it is a number: {1}=1",
+                                at, name));
             }
             double value = usual.value_or(0);
             NORMJIT_RETURN_IF_ERROR(fields.read(name, value));
@@ -237,7 +239,7 @@ class FormulaReader : private FormulaDraft {
     /// Refuses types for tensors that the layer does not have.
     Status refuse_strangers() const {
         for (const text::Fields::Field& field : fields.all()) {
-            const bool is_number = contains(source.signature.numbers, field.key);
+            const bool is_number = contains(source.signature.numbers, field.key, &ir::Signature::Number::name);
             if (is_number || contains(formula_keys(), field.key)) continue;
             const bool is_left_out = std::ranges::any_of(source.signature.tensors, [&](const SignatureTensor& tensor) {
                 return tensor.name == field.key && !tensor.is_output;

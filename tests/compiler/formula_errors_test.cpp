@@ -13,7 +13,12 @@ TEST_CASE("a formula that is wrong gets its place and what is allowed") {
         const char* text;
         const char* error;
     } wrongs[] = {
-        {"norm f(x[M,N]) -> y[M,N] { y = x * z } cols=8", "spec: z is missing"},
+        {"norm f(x[M,N]) -> y[M,N] { y = x * z } cols=8",
+         "spec: formula: line 1, column 36: z is missing: the formula has no tensor and no value of this name"},
+        {"norm f(x[M,N], g[N/R]) -> y[M,N] { y = x * g } cols=8", "spec: formula: line 1, column 16: R is missing"},
+        {"groupnorm cols=8 gamma=f32", "spec: R is missing: the formula has no tensor"},
+        {"norm f(x[M,N], g?[N]) -> y[M,N] {\n y = max(x, g) } cols=8",
+         "spec: formula: line 2, column 2: the output 'y' needs tensors that are missing"},
         {"norm f(x[M,N], r[N,M]) -> y[M,N] { y = x } cols=8", "spec: formula: line 1, column 17: [N,M] is none of"},
         {"norm f(x[M,N]) -> y[M,N] { y = row_mean(x) } cols=8", "spec: formula: line 1, column"},
         {"norm f(x[M,N]) -> y[M,N] { y = min(x, 1, 2) } cols=8",
@@ -95,7 +100,8 @@ TEST_CASE("a formula that is wrong gets its place and what is allowed") {
          "spec: formula: line 1, column 28: 'inf' has a meaning in formulas"},
         {"norm f(\n x[M,N],\n z[N,M]\n) -> y[M,N] { y = x } cols=8",
          "spec: formula: line 3, column 3: [N,M] is none of"},
-        {"norm f(x[M,N]) -> y[M,N] {\n y = (x * # a part\n 2\n  + z) } cols=8", "spec: z is missing"},
+        {"norm f(x[M,N]) -> y[M,N] {\n y = (x * # a part\n 2\n  + z) } cols=8",
+         "spec: formula: line 4, column 5: z is missing"},
         {"norm f(x[M,N]) -> y[M,N] {\n y = min(x,\n  nosuch(2)) } cols=8",
          "spec: formula: line 3, column 3: unknown operation 'nosuch'"},
         {"norm f(x[M,N]) -> y[M,N] {\n y = (x\n u = 2 } cols=8",
@@ -108,7 +114,7 @@ TEST_CASE("a formula that is wrong gets its place and what is allowed") {
         {"norm f(x[M,N]) => y[M,N] { y = x * 2 } cols=8", "spec: formula: line 1, column 16: '->' expected, not '='"},
         {"norm f(x[M,N]) -> y[M,N] r[M] { y = x * 2 } cols=8",
          "spec: formula: line 1, column 26: ',', '{' or the end of the line expected, not 'r'"},
-        {"norm f(\n x[M,N]\n)\n-> y[M,N] { y = z } cols=8", "spec: z is missing"},
+        {"norm f(\n x[M,N]\n)\n-> y[M,N] { y = z } cols=8", "spec: formula: line 4, column 17: z is missing"},
         {"norm f(x[M,N]) -> dx[M,N] { dx = x * 2 } cols=8",
          "spec: formula: 'dx' is a tensor of the formula, and would be a gradient's name as well: rename it, or add "
          "pass=forward"},

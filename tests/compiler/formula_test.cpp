@@ -172,12 +172,12 @@ TEST_CASE("a run of missing inputs needs no number") {
     REQUIRE_MESSAGE(spec.ok(), spec.status().message());
     CHECK(to_text(*spec) == text);
     CHECK(*parse_spec(to_text(*parse_spec(text + " R=5"))) == *parse_spec(text + " R=5"));
-    CHECK(error_of(text + " b=f32").find("spec: R is missing") == 0);
+    CHECK(error_of(text + " b=f32").find("spec: formula: line 1, column 16: R is missing") == 0);
     CHECK(error_of("norm f(x[M,N], g?[N/R]) -> y[M,N] { y = x * g * R } cols=12") ==
           "spec: formula: line 1, column 49: 'R' is neither a tensor nor an earlier value; a number is given as "
           "R=NUMBER");
     CHECK(error_of("norm f(x[M,N]) -> y[M,N/R] { y = group_max(x, R) } pass=forward cols=32")
-              .find("spec: R is missing") == 0);
+              .find("spec: formula: line 1, column 19: R is missing") == 0);
 }
 
 TEST_CASE("other specs are those of their kernels") {

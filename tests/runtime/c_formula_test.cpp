@@ -120,7 +120,7 @@ TEST_CASE("c: what has no answer about its gradient says why") {
     CHECK(gradient_of(text, "c") == "spec: formula: 'c' is not an input of this spec");  // the layer lacks it
     CHECK(gradient_of("rmsnorm cols=8", "x").starts_with("spec: must begin with a formula"));
     CHECK(gradient_of(text + " pass=forward", "x").starts_with("spec: pass=forward: "));
-    CHECK(gradient_of(with_body("y = x * z"), "x").starts_with("spec: z is missing"));
+    CHECK(gradient_of(with_body("y = x * z"), "x").starts_with("spec: formula: line 1, column 83: z is missing"));
     CHECK(gradient_of("norm f(x[S,M,N], cos[M,N]) -> y[S,M,N] { y = x * cos } slices=2 cols=8", "cos") ==
           "spec: formula: cos is the same for all slices; it has no gradient");
     CHECK(gradient_of("norm f(x[M,N], g[N]) -> a[] { v = x * g; a = max_abs(v) } cols=8", "x") ==

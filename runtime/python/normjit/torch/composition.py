@@ -111,7 +111,7 @@ def forward(text: str, names: Sequence[str], tensors: Tensors, numbers: Mapping[
     for name in outputs:
         value, (shape, made_in) = values[name], made_of(norm, name, given, numbers, types.get(name))
         if not isinstance(value, torch.Tensor):
-            raise InvalidArgument(f"the output '{name}' is computed from missing tensors only")
+            raise InvalidArgument(f"the output '{name}' needs tensors that are missing")
         if norm.axes(name) == "N" and value.dim() > 1:  # slices share its columns
             value = value.sum(0)
         if norm.run(name):
