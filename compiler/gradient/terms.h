@@ -26,7 +26,10 @@ class Powers {
     void erase(ir::ValueId id) {
         std::erase_if(all_, [id](const Power& power) { return power.first == id; });
     }
-    auto find(ir::ValueId id) const { return std::ranges::find(all_, id, &Power::first); }
+    auto find(ir::ValueId id) const {
+        const auto place = std::ranges::lower_bound(all_, id, {}, &Power::first);
+        return place != all_.end() && place->first == id ? place : all_.end();
+    }
 
     bool empty() const { return all_.empty(); }
     size_t size() const { return all_.size(); }

@@ -205,7 +205,7 @@ std::vector<ValueId> Writer::split(Term product) const {
         ValueId best = product.powers.begin()->first;
         Term best_product = of_value(best);
         for (const auto& [known, id] : known_) {
-            if (!contains(product, known) || factors(known) < factors(best_product)) continue;
+            if (factors(known) < factors(best_product) || !contains(product, known)) continue;
             std::tie(best, best_product) = std::tie(id, known);
         }
         values.push_back(best);

@@ -7,8 +7,9 @@
 //     }
 //
 // A statement ends at the end of the line or at a semicolon. A tensor with a ? may be missing: then a product leaves
-// out the factor, a sum leaves out the addend, and a value that is computed only from missing tensors and numbers, or by
-// a function with a missing operand, is missing as well. A word that names no tensor and no value is a number that the user of the formula gives.
+// out the factor, a sum leaves out the addend, and a value that is computed only from missing tensors and numbers, or
+// by a function with a missing operand, is missing as well. A word that names no tensor and no value is a number that
+// the user of the formula gives.
 #pragma once
 
 #include "ir/ir.h"
