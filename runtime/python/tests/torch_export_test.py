@@ -113,3 +113,13 @@ def test_script_is_refused(make, advice):
     with pytest.raises(normjit.InvalidArgument, match=f"torch.jit.script: .*{advice}"):
         torch.jit.script(model)
     torch.testing.assert_close(torch.jit.trace(model, torch.ones(3, 8))(torch.ones(3, 8)), model(torch.ones(3, 8)))
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("shapes", [{"x": {0: torch.export.Dim.DYNAMIC}}, ({0: torch.export.Dim.DYNAMIC},)])
+def test_a_patched_norm_has_the_names_of_its_arguments(shapes, strict):
+    norm, x = normjit.torch.patch(Plain()), torch.randn(5, 8)
+    exported = torch.export.export(norm, (torch.randn(3, 8),), dynamic_shapes=shapes, strict=strict).module()
+    traced = torch.jit.trace(norm, example_kwarg_inputs={"x": torch.randn(3, 8)})
+    for got in (exported(x), traced(x=x)):
+        torch.testing.assert_close(got, norm(x))

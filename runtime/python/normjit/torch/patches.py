@@ -2,8 +2,10 @@
 """patch(model): normjit's backward pass for norms that are written in Python. A patched module gets its own class,
 derived from its old one, and a mark. A copy of the module computes with the copy's parameters."""
 import collections
+import contextlib
 import copyreg
 import dataclasses
+import inspect
 import math
 import threading
 import types
@@ -113,9 +115,19 @@ def _patched_class(original):
         if made is None:
             names = {name: getattr(original, name) for name in ("__module__", "__qualname__", "__doc__")}
             made = types.new_class(original.__name__, (_Patched, original), {},
-                                   lambda body: body.update(names, **{ORIGINAL: original}))
+                                   lambda body: body.update(names, forward=_forward_like(original.forward), **{ORIGINAL: original}))
             _classes[original] = weakref.ref(made)
         return made
+
+
+def _forward_like(own):
+    """Returns _Patched.forward with the signature of a module's own, in which torch.export and torch.jit.trace look for
+    the names of arguments."""
+    by = _Patched.forward
+    made = types.FunctionType(by.__code__, by.__globals__, by.__name__, by.__defaults__, by.__closure__)
+    with contextlib.suppress(TypeError, ValueError):  # a callable object may have none
+        made.__signature__ = inspect.signature(own)
+    return made
 
 
 def _rebuilt(original, *arguments):
