@@ -24,8 +24,9 @@ constexpr size_t most_terms = 32;
 constexpr int most_factors = 2048;
 
 bool is_large(const Sum& adjoint) {
-    return adjoint.size() > most_terms ||
-           std::ranges::any_of(adjoint, [](const Term& term) { return factors(term) > most_factors; });
+    return adjoint.size() > most_terms || std::ranges::any_of(adjoint, [](const Term& term) {
+               return factors(term) > most_factors || term.powers.size() > most_values;
+           });
 }
 
 std::set<ValueId> values_of(std::span<const Given> given) {

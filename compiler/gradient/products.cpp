@@ -56,7 +56,7 @@ Products::Products(const ir::Function& function, const std::set<ValueId>& saved)
         } else if (!base.contains(id) && value.op == Op::div) {
             product = (*this)[a] * power((*this)[b], -1);
         }
-        if (factors(product) > most_of_product) product = of_value(id);
+        if (factors(product) > most_of_product || product.powers.size() > most_values) product = of_value(id);
         if (is_centred(function, id)) zero_means_.insert(id);
         products_.push_back(std::move(product));
     }

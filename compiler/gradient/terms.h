@@ -55,6 +55,9 @@ Term operator*(const Term& a, const Term& b);
 Term operator*(Term term, double number);
 Term power(const Term& term, int exponent);
 
+/// The most different values in a product that is kept as one: the writer compares each with all products that it knows.
+inline constexpr size_t most_values = 32;
+
 /// Returns the number of factors: x * x / y has three.
 int factors(const Term& term);
 /// True if all factors of `part` are factors of `whole`.

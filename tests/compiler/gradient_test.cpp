@@ -272,6 +272,19 @@ TEST_CASE("the gradient of a chain of norms grows with its length, not twofold w
     });
 }
 
+TEST_CASE("the gradient of a product of many values") {
+    const auto product = [](ir::Builder& b, int factors) {
+        Expr y = x(b);
+        for (int i = 0; i < factors; ++i) y = y * (ir::tanh(x(b) * (i * 0.01)) * 0.2 + 1);
+        return y;
+    };
+    ir::Builder b(frontend::declare(spec_of_inputs()));
+    const Expr y = product(b, 1000);  // within a second, though each of the factors is in the derivative of the others
+    CHECK(gradient::differentiate(b, std::array{Given{y, b.input(Tensor::dy)}}, std::array{x(b)}, {}).ok());
+    test::Random random(test::seed());
+    check_gradients(random, [&](ir::Builder& of) { return product(of, 50); });
+}
+
 TEST_CASE("gradients of neighbours are neighbours") {
     test::Random random(test::seed());
     const auto neighbour = [](Expr a) { return a.builder->apply(Op::neighbour, a); };
