@@ -196,15 +196,10 @@ def _computed(problem: _Problem, which: str, given: dict[str, Any], readable: di
     def defined(*arrays: Any) -> Arrays:
         return compute(problem.norm, dict(zip(given, arrays)), dict(problem.numbers), results)
 
-    @jax.custom_jvp
     def computed(*arrays: Any) -> Arrays:
         return _by_kernel(problem, which, dict(zip(given, arrays)), readable, results)
 
-    @computed.defjvp
-    def derivatives(arrays: Arrays, tangents: Arrays) -> tuple[Arrays, Arrays]:
-        return computed(*arrays), jax.jvp(defined, arrays, tangents)[1]
-
-    made: Arrays = computed(*given.values())
+    made: Arrays = calls.with_derivatives(computed, defined)(*given.values())
     return made
 
 

@@ -5,7 +5,8 @@
 
 The forward pass of the last two is jax.numpy, which XLA fuses with its neighbours. All else is calls from XLA into
 libnormjit_jax.so, through its foreign function interface. jit, grad, vmap, shard_map and checkpoints work. Derivatives of
-gradients are computed by JAX's own operations. JAX refuses forward mode.
+gradients are computed by JAX's own operations. JAX refuses forward mode and, inside of scan, second derivatives of
+formulas and third ones of the norms, because it forgets there how foreign calls are differentiated.
 
 jax.export refuses calls whose stability JAX does not guarantee, unless the caller allows them:
 
@@ -223,15 +224,14 @@ class _Problem:
 
 def _differentiable_gradients(problem, *operands):
     """Computes gradients by normjit's kernel, and their derivatives, if they are asked for, by JAX's operations."""
-    @jax.custom_jvp
-    def gradients(*operands):
-        return _gradients(problem, *operands)
+    return with_derivatives(functools.partial(_gradients, problem), functools.partial(_definition, problem))(*operands)
 
-    @gradients.defjvp
-    def derivatives(operands, tangents):
-        return gradients(*operands), jax.jvp(functools.partial(_definition, problem), operands, tangents)[1]
 
-    return gradients(*operands)
+def with_derivatives(function, definition):
+    """Returns the function with the derivatives of its definition."""
+    ruled = jax.custom_jvp(function)
+    ruled.defjvp(lambda operands, tangents: (ruled(*operands), jax.jvp(definition, operands, tangents)[1]))
+    return ruled
 
 
 def _definition(problem, x, dy, *others):

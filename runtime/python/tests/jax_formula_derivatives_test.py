@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 # needs: numpy jax
 """Further derivatives of formulas in JAX, against those of functions written in jax.numpy."""
-import jax
-import jax.numpy as jnp
-import normjit
-import normjit.jax
-import numpy as np
-import pytest
+import os
+
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"  # for shard_map
+
+import jax  # noqa: E402
+import jax.numpy as jnp  # noqa: E402
+import normjit  # noqa: E402
+import normjit.jax  # noqa: E402
+import numpy as np  # noqa: E402
+import pytest  # noqa: E402
+from jax.sharding import PartitionSpec as P  # noqa: E402
 
 jax.config.update("jax_enable_x64", True)
 
@@ -94,6 +99,7 @@ DERIVATIVES = {
     "reverse over reverse": lambda loss, given: jax.jacrev(jax.grad(loss))(given),
     "gradient penalty": of_gradients_norm,
     "third": third,
+    "checkpoint": lambda loss, given: of_gradients_norm(jax.checkpoint(loss), given),
     "batch": of_batch,
 }
 
@@ -109,6 +115,19 @@ def test_further_derivatives_of_formulas(case, which):
     got = DERIVATIVES[which](loss_of(norm, {**shared, **numbers}), given)
     wanted = DERIVATIVES[which](loss_of(function, shared), given)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9 * float(jnp.abs(b).max()) + 1e-12), got, wanted)
+
+
+def test_further_derivatives_on_several_devices():
+    mesh = jax.make_mesh((2,), ("rows",), axis_types=(jax.sharding.AxisType.Auto,))
+    x, z, gamma = random(1, 4, 8), random(2, 4, 8), random(3, 8)
+
+    def found(norm):
+        def of(x, z, gamma):
+            loss = lambda gamma: jax.lax.psum(jnp.sin(norm(x=x, z=z, gamma=gamma)).sum(), "rows")  # noqa: E731
+            return jax.grad(lambda gamma: jnp.square(jax.grad(loss)(gamma)).sum())(gamma)
+        return jax.jit(jax.shard_map(of, mesh=mesh, in_specs=(P("rows"), P("rows"), P()), out_specs=P()))(x, z, gamma)
+
+    np.testing.assert_allclose(found(normjit.jax.formula("gated_rmsnorm")), found(gated), rtol=1e-10)
 
 
 def test_strict_promotion_and_types():
