@@ -64,25 +64,52 @@ if [ -n "$llvm" ]; then
     fails_with "belongs next to its library"
     mv away "$llvm"
 
-    echo "== a library in a namespace of its own (dlmopen) opens LLVM's"
-    "$CC" -std=gnu11 -D_GNU_SOURCE -I"$prefix/include" -x c - -ldl -o own_namespace << 'EOF'
+    "$CC" -std=gnu11 -D_GNU_SOURCE -I"$prefix/include" -x c - -ldl -o opens << 'EOF'
 #include <dlfcn.h>
 #include <normjit/normjit.h>
 #include <stdio.h>
+#include <string.h>
 
-int main(int count, char** arguments) {
-    void* library = dlmopen(LM_ID_NEWLM, arguments[count - 1], RTLD_NOW | RTLD_LOCAL);
-    if (library == NULL) return puts(dlerror());
+static const char* compiles(void* library) {
+    if (library == NULL) return dlerror();
     __typeof__(&normjit_spec_parse) parse = dlsym(library, "normjit_spec_parse");
     __typeof__(&normjit_compile) compile = dlsym(library, "normjit_compile");
     __typeof__(&normjit_last_error) last_error = dlsym(library, "normjit_last_error");
     normjit_spec spec = {.size = sizeof spec};
     normjit_artifact* artifact = NULL;
-    if (parse("layernorm cols=77", &spec) == NORMJIT_OK && compile("x86-64-v3", &spec, NULL, &artifact) == NORMJIT_OK) return 0;
-    return puts(last_error());
+    if (parse("layernorm cols=77", &spec) != NORMJIT_OK) return last_error();
+    return compile("x86-64-v3", &spec, NULL, &artifact) == NORMJIT_OK ? NULL : last_error();
+}
+
+int main(int count, char** arguments) {
+    const int flags = RTLD_NOW | RTLD_LOCAL, apart = strcmp(arguments[1], "apart") == 0;
+    for (int i = 2; i < count; ++i) {
+        const char* error = compiles(apart ? dlmopen(LM_ID_NEWLM, arguments[i], flags) : dlopen(arguments[i], flags));
+        if (error != NULL) return puts(error);
+    }
+    return 0;
 }
 EOF
-    ./own_namespace "$library"
+    echo "== a library in a namespace of its own (dlmopen) opens LLVM's"
+    ./opens apart "$library"
+
+    echo "== two builds in one process each open their own LLVM library"
+    sed "s/$fingerprint/${fingerprint//[0-9]/x}/g" "$library" > other/libnormjit.so
+    ./opens together "$library" "$PWD/other/libnormjit.so"
+    ./opens together "$PWD/other/libnormjit.so" "$library"
+
+    echo "== a surrounding project says where libraries go; programs look for LLVM's there"
+    mkdir around
+    cat > around/CMakeLists.txt << 'EOF'
+cmake_minimum_required(VERSION 3.22)
+project(around LANGUAGES CXX)
+add_subdirectory(${SOURCE} normjit)
+set(options $<TARGET_GENEX_EVAL:normjit_static,$<TARGET_PROPERTY:normjit_static,INTERFACE_LINK_OPTIONS>>)
+set(rpath $<TARGET_GENEX_EVAL:normjit_shared,$<TARGET_PROPERTY:normjit_shared,BUILD_RPATH>>)
+file(GENERATE OUTPUT where.txt CONTENT "${options}\n${rpath}\n")
+EOF
+    quiet cmake -S around -B around/build -DSOURCE="$source" -DNORMJIT_LLVM=ON -DCMAKE_LIBRARY_OUTPUT_DIRECTORY="$work/libraries"
+    printf '%s\n' "LINKER:-rpath,$work/libraries" "$work/libraries" | diff - around/build/where.txt
 fi
 
 echo "== find_package"

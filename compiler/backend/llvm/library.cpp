@@ -52,9 +52,16 @@ bool is_static_program() {
     return dl_iterate_phdr(look, nullptr) == without_interpreter;
 }
 
-/// Opens the library by its name, because the RUNPATH of the binary with this code says where it is. A sanitizer calls
-/// dlopen() in place of its program, so that the loader looks at the sanitizer's RUNPATH; the folders are then tried
-/// one by one.
+/// Opens the library in the folders where the loader would look for it, one by one. By its name alone, the loader would
+/// return one that the process has loaded under this name before, such as that of another build of normjit; and in a
+/// program with a sanitizer, which calls dlopen() in place of its program, it would look at the sanitizer's RUNPATH.
+void* open_library() {
+    for (const std::string& folder : search_path()) {
+        if (void* library = dlopen((folder + "/" NORMJIT_LLVM).c_str(), RTLD_NOW | RTLD_LOCAL)) return library;
+    }
+    return dlopen(NORMJIT_LLVM, RTLD_NOW | RTLD_LOCAL);  // the loader's cache knows other folders
+}
+
 Expected<Library> open() {
     if (is_static_program()) {
         return unavailable(fmt::format(
@@ -62,17 +69,10 @@ Expected<Library> open() {
             "NORMJIT_ISA=portable",
             NORMJIT_LLVM));
     }
-    void* library = dlopen(NORMJIT_LLVM, RTLD_NOW | RTLD_LOCAL);
+    void* const library = open_library();
     if (library == nullptr) {
-        const std::string reason = dlerror();
-        for (const std::string& folder : search_path()) {
-            library = dlopen((folder + "/" NORMJIT_LLVM).c_str(), RTLD_NOW | RTLD_LOCAL);
-            if (library != nullptr) break;
-        }
-        if (library == nullptr) {
-            return unavailable(fmt::format(
-                "llvm: {}; it comes with normjit, and belongs next to its library or on the loader's path", reason));
-        }
+        return unavailable(fmt::format(
+            "llvm: {}; it comes with normjit, and belongs next to its library or on the loader's path", dlerror()));
     }
     auto* const function = reinterpret_cast<Ask*>(dlsym(library, function_name));
     if (function == nullptr) return unavailable(fmt::format("llvm: {} has no {}()", NORMJIT_LLVM, function_name));
