@@ -166,6 +166,20 @@ if command -v pkg-config > /dev/null; then
         ./$program || code=$?
         [ $code = 0 ] || [ $code = 3 ]
     done
+    echo "== pkg-config --static, where only the static library is installed"
+    cp -r "$prefix" archive
+    find archive -name 'libnormjit.so*' -delete
+    PKG_CONFIG_PATH=$(dirname "$(find "$PWD/archive" -name normjit.pc)") pkg-config --static --cflags --libs normjit > flags
+    for how in "" -static -static-pie; do
+        # shellcheck disable=SC2046,SC2086
+        if ! "$CC" -std=c11 $how "$source/tests/embed/example.c" $(cat flags) -o by_hand 2> log; then
+            [ -n "$how" ] || { cat log; exit 1; }
+            continue # it needs archives of other libraries, which may not be installed
+        fi
+        NORMJIT_ISA=portable ./by_hand
+    done
+    if grep -F rpath flags; then exit 1; fi # a -static-pie program must have no RUNPATH
+
     echo "== a program whose standard classes have another layout does not link"
     # shellcheck disable=SC2046
     if "$CXX" -std=c++20 -D_GLIBCXX_DEBUG "$source/tests/embed/example.cpp" $(pkg-config --cflags --libs normjit-static) -o by_hand 2> log; then

@@ -33,9 +33,11 @@ install(FILES ${PROJECT_BINARY_DIR}/normjitConfig.cmake ${PROJECT_BINARY_DIR}/no
   DESTINATION ${package})
 
 # The shared library has only the C interface. Both libraries have the same name, so the linker is told which file is
-# the static one.
-function(normjit_install_pc name libs)
+# the static one. `private` is for programs that are linked with -static or -static-pie (pkg-config --static normjit).
+# They cannot open LLVM's library, and glibc ends a -static-pie program with a RUNPATH before main().
+function(normjit_install_pc name libs private)
   file(RELATIVE_PATH root ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
+  string(REGEX REPLACE "/$" "" root "${root}")
   file(RELATIVE_PATH libraries ${CMAKE_INSTALL_PREFIX} ${CMAKE_INSTALL_FULL_LIBDIR})
   file(RELATIVE_PATH headers ${CMAKE_INSTALL_PREFIX} ${CMAKE_INSTALL_FULL_INCLUDEDIR})
   configure_file(tools/cmake/normjit.pc.in ${PROJECT_BINARY_DIR}/${name}.pc @ONLY)
@@ -48,9 +50,9 @@ endforeach()
 if(NOT NORMJIT_PORTABLE)
   list(PREPEND needed -lfmt)
 endif()
-if(TARGET normjit_llvm)
-  list(APPEND needed "-Wl,-rpath,\${libdir}")
-endif()
 list(JOIN needed " " needed)
-normjit_install_pc(normjit -lnormjit)
-normjit_install_pc(normjit-static "-l:libnormjit.a ${needed}")
+normjit_install_pc(normjit -lnormjit "${needed}")
+if(TARGET normjit_llvm)
+  string(APPEND needed " -Wl,-rpath,\${libdir}")
+endif()
+normjit_install_pc(normjit-static "-l:libnormjit.a ${needed}" "")
