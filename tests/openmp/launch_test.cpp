@@ -97,6 +97,19 @@ TEST_CASE("without an OpenMP runtime, threads are the engine's own or there is n
     CHECK(engine_with(ThreadPolicy::own)->whose_threads() == "own");
 }
 
+/// Runs before other tests of this file open runtimes, because only a runtime that nobody else holds can be unloaded.
+TEST_CASE("a program may close the library whose runtime an engine uses") {
+    for (const char* name : {"libgomp.so.1", "libomp.so.5"}) {
+        void* library = dlopen(name, RTLD_LAZY | RTLD_LOCAL);
+        if (library == nullptr) continue;
+        const Expectation expected = draw(17);
+        const auto engine = engine_with(ThreadPolicy::openmp, library);
+        REQUIRE_MESSAGE(engine.ok(), engine.status().message());
+        CHECK(dlclose(library) == 0);
+        CHECK(expected.differs(*engine) == "");
+    }
+}
+
 TEST_CASE("each task runs once, and by threads of the runtime") {
     for (void* library : runtimes()) {
         const auto openmp = OpenMp::find(library);

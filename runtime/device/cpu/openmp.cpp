@@ -53,6 +53,10 @@ std::vector<std::string> loaded_runtimes() {
     return paths;
 }
 
+/// Keeps a loaded library until the process ends, whoever closes it: a runtime must outlive its threads and the engines
+/// that use them.
+void keep_loaded(const char* library) { dlopen(library, RTLD_NOLOAD | RTLD_LAZY | RTLD_NODELETE); }
+
 }  // namespace
 
 template <class Look>
@@ -68,8 +72,10 @@ bool OpenMp::take_functions(const Look& look) {
     }
     survives_fork_ = look("__kmpc_fork_call") != nullptr;
     Dl_info found{};
-    dladdr(reinterpret_cast<void*>(parallel_), &found);
+    void* runtime = nullptr;
+    dladdr1(reinterpret_cast<void*>(parallel_), &found, &runtime, RTLD_DL_LINKMAP);
     library_ = found.dli_fname == nullptr ? "unknown" : file_name(found.dli_fname);
+    if (runtime != nullptr) keep_loaded(static_cast<const link_map*>(runtime)->l_name);
     return true;
 }
 
@@ -81,7 +87,6 @@ Expected<OpenMp> OpenMp::find(void* user) {
     bool is_there = found.take_functions(in(user == nullptr ? RTLD_DEFAULT : user));
     for (const std::string& path : user == nullptr ? loaded_runtimes() : std::vector<std::string>()) {
         if (is_there) break;
-        // The handle stays open, because the runtime must outlive its threads.
         void* library = dlopen(path.c_str(), RTLD_NOLOAD | RTLD_LAZY);
         is_there = library != nullptr && found.take_functions(in(library));
     }

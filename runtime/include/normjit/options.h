@@ -86,6 +86,7 @@ struct EngineOptions {
     ParallelFor parallel_for = {};
     std::optional<ThreadPolicy> thread_policy = {};  ///< if not set, from NORMJIT_THREADS, else automatic
     /// A library (a handle from dlopen()) whose OpenMP runtime is to be used, for processes that have loaded several.
+    /// The library may be closed later; the runtime stays loaded.
     void* openmp_user = nullptr;
     Allocator allocator = {};  ///< if set, launches that bring no workspace get the preferred size from it
     CacheOptions cache = {};
