@@ -16,6 +16,7 @@
 #include <initializer_list>
 #include <memory>
 #include <new>
+#include <span>
 #include <string>
 
 #include <fmt/format.h>
@@ -311,10 +312,19 @@ void normjit_kernel_destroy(normjit_kernel* kernel) { delete kernel; }
 
 normjit_status normjit_set_dlpack(const normjit_kernel* kernel, normjit_arguments* arguments, normjit_tensor tensor,
                                   const void* dl_tensor) {
-    return guarded({{kernel, "kernel"}, {arguments, "arguments"}}, [&]() -> Status {
-        if (arguments->size < sizeof *arguments) return invalid_argument("arguments: size is not set");
+    return guarded({{kernel, "kernel"}}, [&]() -> Status {
         NORMJIT_TRY(const Tensor which, to_tensor(tensor));
-        return set_dlpack(kernel->kernel.artifact(), *arguments, which, dl_tensor);
+        const Artifact& artifact = kernel->kernel.artifact();
+        if (arguments != nullptr && arguments->size >= sizeof *arguments)  // avoids two copies
+            return set_dlpack(artifact, *arguments, which, dl_tensor);
+        NORMJIT_TRY(normjit_arguments full, read_struct(arguments, "arguments"));
+        NORMJIT_RETURN_IF_ERROR(set_dlpack(artifact, full, which, dl_tensor));
+        const std::span bytes(reinterpret_cast<const char*>(&full), sizeof full);
+        if (std::ranges::any_of(bytes.subspan(full.size), [](char byte) { return byte != 0; }))
+            return invalid_argument(
+                "arguments: size: this program was built with a normjit_arguments that has no slices");
+        std::memcpy(arguments, &full, full.size);
+        return {};
     });
 }
 

@@ -46,6 +46,31 @@ TEST_CASE("c: DLPack tensors without elements may have any strides") {
     CHECK(arguments.tensors[NORMJIT_X].cols == 40);
 }
 
+TEST_CASE("c: DLPack tensors of a program whose arguments have no slices yet") {
+    const EngineHandle engine = engine_with({});
+    if (!engine) return;
+    const KernelHandle plain = prepared(engine, sums), sliced = prepared(engine, "rmsnorm slices=any cols=40 out=dx");
+    std::vector<float> memory(1440);
+    const Dl matrix(memory.data(), {12, 40}), slices(memory.data(), {3, 12, 40});
+    const auto set = [](const KernelHandle& kernel, const Dl& dl, normjit_arguments& arguments) -> std::string {
+        arguments.size = offsetof(normjit_arguments, slices);
+        arguments.slices = 77;  // memory behind the program's struct
+        const normjit_status status = normjit_set_dlpack(kernel.get(), &arguments, NORMJIT_X, &dl.tensor);
+        CHECK(arguments.size == offsetof(normjit_arguments, slices));
+        CHECK(arguments.slices == 77);
+        return status == NORMJIT_OK ? "" : normjit_last_error();
+    };
+    normjit_arguments arguments{}, refused{};
+    CHECK(set(plain, matrix, arguments) == "");
+    CHECK(arguments.rows == 12);
+    CHECK(arguments.tensors[NORMJIT_X].data == memory.data());
+    CHECK(set(sliced, slices, refused) ==
+          "arguments: size: this program was built with a normjit_arguments that has no slices");
+    CHECK(refused.tensors[NORMJIT_X].data == nullptr);
+    CHECK(normjit_set_dlpack(plain.get(), nullptr, NORMJIT_X, &matrix.tensor) == NORMJIT_INVALID_ARGUMENT);
+    CHECK(std::string(normjit_last_error()) == "arguments: null pointer");
+}
+
 TEST_CASE("c: DLPack tensors") {
     const EngineHandle engine = engine_with({});
     if (!engine) return;
