@@ -98,7 +98,7 @@ EOF
     ./opens together "$library" "$PWD/other/libnormjit.so"
     ./opens together "$PWD/other/libnormjit.so" "$library"
 
-    echo "== a surrounding project says where libraries go; programs look for LLVM's there"
+    echo "== a surrounding project says where libraries go, and how debug builds are named; programs still find LLVM's"
     mkdir around
     cat > around/CMakeLists.txt << 'EOF'
 cmake_minimum_required(VERSION 3.22)
@@ -106,10 +106,11 @@ project(around LANGUAGES CXX)
 add_subdirectory(${SOURCE} normjit)
 set(options $<TARGET_GENEX_EVAL:normjit_static,$<TARGET_PROPERTY:normjit_static,INTERFACE_LINK_OPTIONS>>)
 set(rpath $<TARGET_GENEX_EVAL:normjit_shared,$<TARGET_PROPERTY:normjit_shared,BUILD_RPATH>>)
-file(GENERATE OUTPUT where.txt CONTENT "${options}\n${rpath}\n")
+file(GENERATE OUTPUT where.txt CONTENT "${options}\n${rpath}\n$<TARGET_FILE_NAME:normjit_llvm>\n")
 EOF
-    quiet cmake -S around -B around/build -DSOURCE="$source" -DNORMJIT_LLVM=ON -DCMAKE_LIBRARY_OUTPUT_DIRECTORY="$work/libraries"
-    printf '%s\n' "LINKER:-rpath,$work/libraries" "$work/libraries" | diff - around/build/where.txt
+    quiet cmake -S around -B around/build -DSOURCE="$source" -DNORMJIT_LLVM=ON -DCMAKE_LIBRARY_OUTPUT_DIRECTORY="$work/libraries" \
+        -DCMAKE_BUILD_TYPE=Debug -DCMAKE_DEBUG_POSTFIX=_debug
+    printf '%s\n' "LINKER:-rpath,$work/libraries" "$work/libraries" "$(basename "$llvm")" | diff - around/build/where.txt
 fi
 
 echo "== find_package"
@@ -232,6 +233,6 @@ tr '\n' ' ' < log | grep -q 'libfmt-dev.*libcli11-dev'
 echo "== FetchContent, and a build without LLVM"
 # The folder is kept for the next run. The builds do not optimise, because that would take most of the time.
 quiet cmake -S "$source/tests/embed/downstream" -B "$build/fetched" -DNORMJIT_SOURCE="$source" \
-    -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 -DNORMJIT_LLVM=OFF -DNORMJIT_PCH=ON -DNORMJIT_UNITY=32
+    -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG="-O0 -ffast-math" -DNORMJIT_LLVM=OFF -DNORMJIT_PCH=ON -DNORMJIT_UNITY=32
 quiet cmake --build "$build/fetched"
 run_tests "$build/fetched"
