@@ -142,7 +142,23 @@ def random_formula(source, most_bytes):
     return " ".join(filter(None, words))
 
 
-KINDS = {"backward": random_spec, "forward": random_forward, "formulas": random_formula}
+def random_options(source, most_bytes):
+    """Returns a backward pass of a size of random_spec() with some of the keys that it leaves out."""
+    norm, *shape, x = random_spec(source, most_bytes).split()
+    dtype = x[len("x="):]
+    rms = norm == "rmsnorm"
+    options = {
+        "stats=recompute": True, f"dresidual={dtype}": True, "gamma=f32 dgamma=f32": dtype != "f32", "gamma=none": True,
+        "accumulate=dgamma": True, "out=dx": True, "out=dgamma" if rms else "out=dgamma,dbeta": True, "gamma_offset=1": True,
+        "source=xhat": True, f"dresidual={dtype} rowscale=f32": True, "invariant=1": True, "rounding=llama": rms and dtype != "f32",
+    }
+    words = source.choice([option for option, possible in options.items() if possible])
+    if "stats" not in words and "source" not in words and source.random() < 0.3:
+        words += " stats=recompute"
+    return f"{norm} {' '.join(shape)} {x} {words}"
+
+
+KINDS = {"backward": random_spec, "forward": random_forward, "formulas": random_formula, "options": random_options}
 
 
 def random_specs(count, seed, most_bytes, kinds):
