@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "console.h"
+#include "command_line/console.h"
 
 #include <doctest/doctest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "files.h"
+#include "command_line/files.h"
 
 #include "temporary_folder.h"
 

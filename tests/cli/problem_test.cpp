@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "problem.h"
+#include "problem/problem.h"
 
 #include "normjit/engine.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "rotating_copies.h"
+#include "problem/rotating_copies.h"
 
 #include "device/cpu/system.h"
 #include "temporary_folder.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "safetensors.h"
+#include "tensor_files/safetensors.h"
 
 #include <cstdio>
 #include <cstdlib>

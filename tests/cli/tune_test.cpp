@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "problem/workbench.h"
 #include "temporary_folder.h"
 #include "tune/device_tuner.h"
 #include "tune/worker.h"
 #include "tuning/search.h"
 #include "tuning/statistics.h"
-#include "workbench.h"
 
 #include "normjit/artifact.h"
 

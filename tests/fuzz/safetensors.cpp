@@ -2,9 +2,9 @@
 // Reads eight bytes as the size of the data, and then any text as the header of a safetensors file. The tensors of an
 // accepted header cover the data without gaps or overlaps, and each is as large as its shape says. A refused header
 // gets one line.
-#include "safetensors.h"
+#include "tensor_files/safetensors.h"
 
-#include "console.h"
+#include "command_line/console.h"
 #include "fuzz.h"
 
 #include <algorithm>

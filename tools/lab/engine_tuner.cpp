@@ -2,11 +2,11 @@
 // Measures what an engine's own tuner (TunePolicy::on_miss) gains over the heuristic, and what the first prepare costs:
 //   normjit_engine_tuner DEVICE SECONDS SHAPES...
 // Afterwards both schedules are timed in turn, on other data, by the clock of `bench` and `tune`.
-#include "device.h"
-#include "shapes.h"
+#include "command_line/device.h"
+#include "command_line/shapes.h"
+#include "problem/workbench.h"
 #include "support/try.h"
 #include "tuning/statistics.h"
-#include "workbench.h"
 
 #include "normjit/engine.h"
 

@@ -4,10 +4,10 @@
 //   normjit_first_result SPEC DEVICE NANOSECONDS [unchecked]
 // NANOSECONDS is a time of CLOCK_MONOTONIC. The time to make the data does not count, because an engine has data
 // already.
-#include "check.h"
-#include "device.h"
-#include "gpu_problem.h"
-#include "problem.h"
+#include "command_line/device.h"
+#include "problem/check.h"
+#include "problem/gpu_problem.h"
+#include "problem/problem.h"
 #include "support/try.h"
 
 #include "normjit/compile.h"

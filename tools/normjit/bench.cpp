@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // normjit bench: measures the time, rate and share of the memory ceiling of many shapes.
-#include "command.h"
-#include "console.h"
-#include "device.h"
-#include "files.h"
+#include "command_line/command.h"
+#include "command_line/console.h"
+#include "command_line/device.h"
+#include "command_line/files.h"
+#include "command_line/shapes.h"
 #include "measure.h"
-#include "shapes.h"
+#include "problem/workbench.h"
 #include "support/try.h"
 #include "tuning/statistics.h"
-#include "workbench.h"
 
 #include "normjit/engine.h"
 

@@ -2,14 +2,14 @@
 // normjit compile: shows what the compiler makes of a spec, at any stage. It needs no device.
 #include "normjit/compile.h"
 
-#include "command.h"
-#include "console.h"
-#include "device.h"
+#include "command_line/command.h"
+#include "command_line/console.h"
+#include "command_line/device.h"
+#include "command_line/files.h"
+#include "command_line/shapes.h"
 #include "device/cpu/host_target.h"
 #include "disassemble.h"
-#include "files.h"
 #include "measure.h"
-#include "shapes.h"
 #include "support/try.h"
 
 #include "normjit/engine.h"

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // normjit info: shows the program, the machine, and what would be done for a spec.
-#include "command.h"
-#include "console.h"
-#include "device.h"
+#include "command_line/command.h"
+#include "command_line/console.h"
+#include "command_line/device.h"
+#include "command_line/files.h"
+#include "command_line/shapes.h"
 #include "device/cpu/host_target.h"
-#include "files.h"
-#include "shapes.h"
 #include "support/text.h"
 #include "support/try.h"
 #include "system/environment.h"

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "program.h"
 
-#include "command.h"
-#include "console.h"
-#include "exit_code.h"
-#include "files.h"
+#include "command_line/command.h"
+#include "command_line/console.h"
+#include "command_line/exit_code.h"
+#include "command_line/files.h"
 
 #include <cstdio>
 #include <exception>

@@ -2,9 +2,9 @@
 // normjit run: computes a norm or its gradients, from tensors in a file or from data that it makes from a seed.
 #include "run.h"
 
-#include "command.h"
-#include "console.h"
-#include "files.h"
+#include "command_line/command.h"
+#include "command_line/console.h"
+#include "command_line/files.h"
 #include "support/try.h"
 
 #include "normjit/serialise.h"

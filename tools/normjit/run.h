@@ -2,11 +2,11 @@
 // Runs one problem, from the spec to the gradients: the parts that both forms of `normjit run` share.
 #pragma once
 
-#include "check.h"
-#include "device.h"
+#include "command_line/device.h"
 #include "measure.h"
-#include "problem.h"
-#include "workbench.h"
+#include "problem/check.h"
+#include "problem/problem.h"
+#include "problem/workbench.h"
 
 #include "normjit/engine.h"
 

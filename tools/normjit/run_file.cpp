@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "command.h"
-#include "console.h"
-#include "file_formula.h"
-#include "file_problem.h"
-#include "file_shapes.h"
-#include "files.h"
+#include "command_line/command.h"
+#include "command_line/console.h"
+#include "command_line/files.h"
+#include "command_line/shapes.h"
 #include "run.h"
-#include "shapes.h"
 #include "support/try.h"
+#include "tensor_files/file_formula.h"
+#include "tensor_files/file_problem.h"
+#include "tensor_files/file_shapes.h"
 
 #include <algorithm>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "command.h"
+#include "command_line/command.h"
+#include "command_line/shapes.h"
 #include "run.h"
-#include "shapes.h"
 #include "support/try.h"
 
 namespace normjit::cli {

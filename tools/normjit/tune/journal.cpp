@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tune/journal.h"
 
-#include "files.h"
+#include "command_line/files.h"
 #include "system/file_io.h"
 
 #include "normjit/artifact.h"

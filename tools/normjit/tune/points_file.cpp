@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tune/points_file.h"
 
-#include "files.h"
+#include "command_line/files.h"
 #include "support/try.h"
 
 #include <filesystem>

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // normjit tune: finds the fastest schedules of many problems by measuring. This process only starts others and shows
 // their progress: one tuner for each device, each with a worker that does everything that may fail.
-#include "command.h"
-#include "console.h"
-#include "files.h"
+#include "command_line/command.h"
+#include "command_line/console.h"
+#include "command_line/files.h"
+#include "command_line/shapes.h"
 #include "kernel/timed_problem.h"
-#include "shapes.h"
 #include "support/text.h"
 #include "support/try.h"
 #include "tune/points_file.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tune/tuners.h"
 
-#include "console.h"
+#include "command_line/console.h"
 #include "support/try.h"
 
 #include <algorithm>

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tune/worker.h"
 
-#include "checked_problem.h"
+#include "problem/checked_problem.h"
+#include "problem/workbench.h"
 #include "support/try.h"
 #include "tune/compilers.h"
 #include "tuning/statistics.h"
-#include "workbench.h"
 
 #include "normjit/engine.h"
 

@@ -3,7 +3,7 @@
 // this process. Requests and answers are lines of JSON.
 #pragma once
 
-#include "device.h"
+#include "command_line/device.h"
 
 #include "normjit/status.h"
 
