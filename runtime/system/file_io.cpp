@@ -2,6 +2,7 @@
 #include "system/file_io.h"
 
 #include "support/try.h"
+#include "system/no_cancellation.h"
 
 #include <algorithm>
 #include <atomic>
@@ -99,6 +100,7 @@ Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
 }
 
 Descriptor::~Descriptor() {
+    const NoCancellation goes_on;  // a destructor must not be left by a cancellation, and close() allows one
     if (number_ >= 0) close(number_);
 }
 

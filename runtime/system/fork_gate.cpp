@@ -13,9 +13,10 @@ constinit ForkableSharedMutex lookup_mutex;
 
 namespace {
 
-/// Waits until `come` holds.
+/// Waits until `come` holds. Protects the thread from cancellation: it would leave the lock counted as held or awaited.
 template <class Condition>
 void wait_until(const Condition& come) {
+    const NoCancellation goes_on;
     constexpr int quick = 64;
     for (int i = 0; !come(); ++i) {
         if (i < quick) {

@@ -2,7 +2,9 @@
 // Tests what an engine remembers. tests/property shows that its kernels compute the right results.
 #include "allocation.h"
 #include "cache/kernel_table.h"
+#include "cache/pack.h"
 #include "fake_device.h"
+#include "system/fork_gate.h"
 #include "temporary_folder.h"
 #include "threads.h"
 
@@ -312,4 +314,38 @@ TEST_CASE("a thread that is cancelled while it prepares goes on until it leaves"
     CHECK(is_ready);
     CHECK(folder.entries() == 1);
     CHECK(engine.prepare(rmsnorm(30)).ok());
+}
+
+TEST_CASE("a thread that is cancelled while it waits for a fork() to find a kernel goes on until it leaves") {
+    FakeEngine f;
+    REQUIRE(f.engine.prepare(rmsnorm(30)).ok());
+    lookup_mutex.lock();  // as fork() does
+    bool is_ready = false;
+    std::thread other([&] {
+        CHECK(is_cancelled_after([&] {
+            pthread_cancel(pthread_self());
+            is_ready = f.engine.prepare(rmsnorm(30)).ok();
+        }));
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    lookup_mutex.unlock();
+    other.join();
+    CHECK(is_ready);
+    lookup_mutex.lock();  // would wait forever for a reader that was counted and has gone
+    lookup_mutex.unlock();
+}
+
+TEST_CASE("a thread that is cancelled while it destroys an engine with open packs goes on until it leaves") {
+    const TemporaryFolder folder;
+    REQUIRE(cache::write_pack(folder / "pack", {}).ok());
+    bool is_destroyed = false;
+    CHECK(is_cancelled_after([&] {
+        {
+            const Engine engine = make_engine(std::make_shared<FakeDevice>(*parse_target("x86-64-avx512")),
+                                              {.cache = {.folder = "", .packs = std::vector{folder / "pack"}}});
+            pthread_cancel(pthread_self());
+        }
+        is_destroyed = true;
+    }));
+    CHECK(is_destroyed);
 }
