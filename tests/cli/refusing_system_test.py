@@ -4,6 +4,7 @@ refuse writes; and as another user's program.
 
     refusing_system_test.py PROGRAM [unittest's arguments]
 """
+import errno
 import json
 import os
 import pathlib
@@ -27,7 +28,7 @@ def refusing(**what):
 
 class NoMachineCode(Case):
     def test_formulas_are_evaluated_with_one_note(self):
-        result = normjit("run", SPEC, "--check", env=refusing(code=1))
+        result = normjit("run", SPEC, "--check", env=refusing(code=errno.EACCES))
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertRegex(
             result.stderr,
@@ -35,11 +36,17 @@ class NoMachineCode(Case):
             r"formulas are evaluated, many times slower; NORMJIT_ISA=portable asks for that\n$",
         )
 
+    def test_a_filter_of_system_calls_may_refuse_with_any_error(self):
+        for error in [errno.EPERM, errno.ENOSYS, errno.EINVAL]:
+            result = normjit("run", SPEC, "--check", env=refusing(code=error))
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertIn(f"(mprotect: {os.strerror(error)}); formulas are evaluated", result.stderr)
+
     def test_no_note_when_that_was_asked_for(self):
-        self.done("run", SPEC, "--check", env=refusing(code=1) | {"NORMJIT_ISA": "portable"})
+        self.done("run", SPEC, "--check", env=refusing(code=errno.EACCES) | {"NORMJIT_ISA": "portable"})
 
     def test_a_back_end_that_was_asked_for_is_not_replaced(self):
-        result = normjit("run", SPEC, "--backend", "x64", env=refusing(code=1))
+        result = normjit("run", SPEC, "--backend", "x64", env=refusing(code=errno.EACCES))
         if "no back end" in result.stderr:
             self.skipTest("a machine without AVX-512")
         self.assertEqual(result.returncode, 3, result.stderr)
@@ -47,11 +54,11 @@ class NoMachineCode(Case):
 
 
     def test_info_says_what_will_be_used(self):
-        usual, refused = (normjit("info", "--json", env=env) for env in [os.environ | {}, refusing(code=1)])
+        usual, refused = (normjit("info", "--json", env=env) for env in [os.environ | {}, refusing(code=errno.EACCES)])
         self.assertNotEqual(json.loads(usual.stdout)["backend"], "portable")
         self.assertEqual(json.loads(refused.stdout)["backend"], "portable", refused.stderr)
         self.assertIn("backend=portable", json.loads(refused.stdout)["target"])
-        self.assertRegex(self.done("info", env=refusing(code=1)), r"backend +portable: formulas are evaluated")
+        self.assertRegex(self.done("info", env=refusing(code=errno.EACCES)), r"backend +portable: formulas are evaluated")
 
 
 class FewThreads(Case):

@@ -19,7 +19,9 @@ Status no_pages(const char* call, size_t bytes) {
     return failed(fmt::format("load: {} of {} bytes for machine code: {}", call, bytes, std::strerror(error)));
 }
 
-bool forbids_code(int error) { return error == EACCES || error == EPERM; }
+/// Says whether an error of mprotect() is a refusal; 0 is none. The only other reason why the call fails for fresh pages
+/// is that memory runs out. The error of a filter of system calls may have any other number.
+bool forbids_code(int error) { return error != 0 && error != ENOMEM; }
 
 std::string code_is_forbidden(int error) {
     return fmt::format("this process may not run machine code that it makes (mprotect: {})", std::strerror(error));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Imitates a system that allows less, for programs that are started with this library in LD_PRELOAD:
-//   REFUSE_CODE=1     no memory may be made executable, as under SELinux without execmem or MemoryDenyWriteExecute
+//   REFUSE_CODE=E     no memory may be made executable, as under SELinux without execmem or MemoryDenyWriteExecute;
+//                     the error is number E, as a filter of system calls may give any
 //   REFUSE_THREADS=N  no thread can be started after the first N, as in a control group that runs out of pids
 #include <atomic>
 #include <cerrno>
@@ -17,9 +18,10 @@ Function next(const char* name) {
     return reinterpret_cast<Function>(dlsym(RTLD_NEXT, name));
 }
 
-bool refuses_code() {
-    const char* text = std::getenv("REFUSE_CODE");
-    return text != nullptr && *text == '1';
+/// Returns the number in a variable of the environment; 0 if there is none.
+int number(const char* variable) {
+    const char* text = std::getenv(variable);
+    return text != nullptr ? std::atoi(text) : 0;
 }
 
 }  // namespace
@@ -28,15 +30,17 @@ bool refuses_code() {
 
 EXPORTED int mprotect(void* address, size_t bytes, int protection) noexcept {
     static const auto real = next<int (*)(void*, size_t, int)>("mprotect");
-    if ((protection & PROT_EXEC) == 0 || !refuses_code()) return real(address, bytes, protection);
-    errno = EACCES;
+    const int error = number("REFUSE_CODE");
+    if ((protection & PROT_EXEC) == 0 || error == 0) return real(address, bytes, protection);
+    errno = error;
     return -1;
 }
 
 EXPORTED void* mmap(void* address, size_t bytes, int protection, int flags, int file, off_t offset) noexcept {
     static const auto real = next<void* (*)(void*, size_t, int, int, int, off_t)>("mmap");
-    if ((protection & PROT_EXEC) == 0 || !refuses_code()) return real(address, bytes, protection, flags, file, offset);
-    errno = EACCES;
+    const int error = number("REFUSE_CODE");
+    if ((protection & PROT_EXEC) == 0 || error == 0) return real(address, bytes, protection, flags, file, offset);
+    errno = error;
     return MAP_FAILED;
 }
 
