@@ -11,7 +11,7 @@ import torch
 import transformers
 from processes import run_program
 from torch_cases import Served, leaf
-from torch_modules import Gated, InPython, MaybeGated, OtherName, Plain, Scaled, WrongEps
+from torch_modules import Gated, InPython, MaybeGated, Plain, Scaled, ThreeVectors, WrongEps
 
 SIZES = {
     "hidden_size": 64,
@@ -299,7 +299,7 @@ REFUSED = {
     Gated: "takes no [.., N] alone: TypeError",
     Scaled: "computes neither LayerNorm nor RMSNorm",
     WrongEps: "computes neither LayerNorm nor RMSNorm",
-    OtherName: "its parameters are scale; known: weight, bias",
+    ThreeVectors: "its parameters are bias, v, weight; known: a weight, or a weight and a bias",
     lambda: torch.nn.LayerNorm(8, elementwise_affine=False): "it has no weight",
     lambda: torch.nn.BatchNorm1d(8): "",
     lambda: torch.nn.GroupNorm(1, 8): "",

@@ -32,10 +32,10 @@ class InPython(Gated):
         return self.weight * (x * torch.rsqrt(x.square().mean(-1, keepdim=True) + self.eps))
 
 
-class OtherName(torch.nn.Module):
+class ThreeVectors(Plain):
     def __init__(self):
         super().__init__()
-        self.scale, self.eps = torch.nn.Parameter(torch.ones(8)), 1e-6
+        self.bias, self.v = (torch.nn.Parameter(torch.zeros(8)) for _ in range(2))
 
 
 class MaybeGated(Plain):

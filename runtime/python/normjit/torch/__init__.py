@@ -21,7 +21,7 @@ from normjit._library import InvalidArgument
 _library.require("torch", "2.10", by="normjit.torch")
 import torch  # noqa: E402
 
-from normjit.torch import _kernels, formula_operators, graph_operator, probes, sources  # noqa: E402
+from normjit.torch import _kernels, formula_operators, graph_operator, sources  # noqa: E402
 from normjit.torch._kernels import batch_invariant, is_batch_invariant  # noqa: E402
 from normjit.torch.announcement import announce  # noqa: E402
 from normjit.torch.formulas import Norm, formula  # noqa: E402
@@ -30,7 +30,7 @@ from normjit.torch.memory import keep_host_memory, prepare  # noqa: E402
 from normjit.torch.modules import LayerNorm, RMSNorm, checked_dtype  # noqa: E402
 from normjit.torch.override import disable, enable, enabled, enabled_operators, is_enabled  # noqa: E402
 from normjit.torch.patches import calls_left, patch, unpatch  # noqa: E402
-from normjit.torch.recognition import Found, found, has_patched_class, vectors  # noqa: E402
+from normjit.torch.recognition import Found, found, has_patched_class, parameters_of_norm, vectors  # noqa: E402
 from normjit.torch.rowwise import rowwise  # noqa: E402
 from normjit.torch.speed import times_torchs  # noqa: E402
 
@@ -82,8 +82,7 @@ def report(model: torch.nn.Module | None = None, rows: int | None = None,
 
 def _times_torchs(speed: Callable[..., float], norm: Found, module: torch.nn.Module, rows: int,
                   dtype: torch.dtype | None) -> float | None:
-    own = probes.parameters_or_none(module)
-    weight, bias = own.get("weight"), own.get("bias")
+    weight, bias = parameters_of_norm(module)
     ours = {LayerNorm: "layernorm", RMSNorm: "rmsnorm"}.get(type(module))
     kind = ours or norm.norm
     if kind not in ("layernorm", "rmsnorm") or weight is None or _kernels.why_not(weight.device.type) is not None:

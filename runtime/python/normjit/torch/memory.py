@@ -10,7 +10,7 @@ import torch
 
 from normjit._library import Error, InvalidArgument, Unavailable
 from normjit.torch.modules import LayerNorm, RMSNorm, checked_dtype
-from normjit.torch.recognition import MARK, check_model, is_patched
+from normjit.torch.recognition import MARK, check_model, is_patched, parameters_of_norm
 
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4  # constants of malloc.h
 INT_MAX = 2**31 - 1
@@ -48,11 +48,11 @@ def prepare(model: torch.nn.Module, dtype: torch.dtype | None = None, residual: 
             raise InvalidArgument(f"rows: {count!r}; must be a number of at least 1, or several")
     modules = [m for m in model.modules() if is_patched(m) or isinstance(m, (torch.nn.LayerNorm, LayerNorm, RMSNorm))
                or type(m) is torch.nn.RMSNorm]
-    modules = [m for m in modules if m.weight is not None]
+    modules = [m for m in modules if parameters_of_norm(m)[0] is not None]
     if not modules:
         raise InvalidArgument("prepare: the model has no norm that normjit knows; call patch() before")
     for module, count in itertools.product(modules, counts):
-        weight = module.get_parameter("weight")
+        weight = parameters_of_norm(module)[0]
         count = count or max(min(MANY_ROWS, MANY_ELEMENTS // weight.numel()), 1)
         x = torch.zeros(count, *weight.shape, dtype=dtype or weight.dtype, device=weight.device, requires_grad=True)
         norms = vars(module)[MARK] if is_patched(module) else None

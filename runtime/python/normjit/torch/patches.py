@@ -160,7 +160,8 @@ class _Patched:
             return super().forward(*arguments, **named)
         inputs = arguments if len(arguments) == 1 and not named else _inputs(class_of(self), arguments, named)
         norm = None if inputs is None else mark.norm if len(inputs) == 1 else mark.gated
-        weight, bias = _parameter(self, "weight"), _parameter(self, "bias")
+        names = probes.NAMES if norm is None else norm.names
+        weight, bias = _parameter(self, names[0]), _parameter(self, names[1])
         reason = "other arguments than x were given" if norm is None else _why_own(self, mark, norm, inputs, weight, bias)
         if reason is None:
             # Dynamo of torch 2.10 and 2.11 accepts no method of super() as an argument of an autograd.Function.

@@ -18,6 +18,7 @@ from normjit.torch.functional import default_eps
 
 OVERRIDDEN = {torch.ops.aten.native_layer_norm_backward.default: "torch_layer_norm_backward",
               torch.ops.aten._fused_rms_norm_backward.default: "torch_rms_norm_backward"}
+NAMES = "weight", "bias"  # the usual names of a norm's parameters
 CHUNK_ELEMENTS = 1 << 20
 NO_MEMORY = (MemoryError, torch.OutOfMemoryError)
 CONSTANTS = (bool, int, float, complex, str, bytes, type(None), enum.Enum, torch.dtype, torch.device, torch.layout)
@@ -46,11 +47,12 @@ class Norm:
     ranks: frozenset = frozenset()  # numbers of dimensions of x that were tried and can be served
     groups: int = 1  # groups of columns that are normalised separately
     variables: tuple = ()  # (module, name, value) of the global variables that it reads
+    names: tuple = NAMES  # the names of its weight and its bias; the second may be of none
     checked: dict = dataclasses.field(default_factory=dict, compare=False, repr=False)  # results of trials.check()
 
     def __reduce__(self):  # pickle finds no name for the functions in `functions`
         return Norm, (self.norm, self.eps_name, self.eps, self.weight_offset, self.constants, (), self.ranks,
-                      self.groups, self.variables)
+                      self.groups, self.variables, self.names)
 
     def __deepcopy__(self, memo):
         return self
@@ -155,30 +157,37 @@ def _refusal(twin, reason):
     return Refused(reason)
 
 
-def twin_of(module, kind, dtypes, device, generator):
-    """Returns a module of the class `kind` with a module's attributes, without hooks, and with random parameters of the
-    types that `dtypes` gives by name. If a type is None, the parameter is None."""
+def twin_of(module, kind, dtypes, shape, device, generator):
+    """Returns a module of the class `kind` with a module's attributes, without hooks, and with random parameters of
+    this shape and of the types that `dtypes` gives by name. If a type is None, the parameter is None."""
     twin = object.__new__(types.new_class(kind.__name__, (_Recorder, kind)))
     attributes = attributes_of(twin)
     attributes.update(vars(torch.nn.Module()))
     others = {*MODULES_OWN, *dtypes, "forward"}
     attributes.update({name: value for name, value in vars(module).items() if name not in others})
     attributes.update(_normjit_read={}, _buffers=dict(module._buffers))
-    shape = tuple(module.weight.shape)
     for name, dtype in dtypes.items():
         data = None if dtype is None else torch.randn(shape, generator=generator, device=device, dtype=torch.float32)
         attributes["_parameters"][name] = None if data is None else torch.nn.Parameter(data.to(dtype))
     return twin
 
 
-def types_of(module):
+def possible_names(module):
+    """Returns pairs of names that a module may have for its weight and its bias. A parameter called weight is one;
+    without it, each parameter may be."""
+    registered = module._parameters
+    weights = ["weight"] if "weight" in registered else [name for name, p in registered.items() if p is not None]
+    return [(weight, next((name for name in registered if name != weight), "bias")) for weight in weights]
+
+
+def types_of(module, names):
     """Returns the types of a norm's parameters by name, as twin_of() takes them."""
-    return {name: None if t is None else t.dtype for name, t in parameters_or_none(module).items()}
+    return {name: None if t is None else t.dtype for name, t in parameters_or_none(module, names).items()}
 
 
-def parameters_or_none(module):
+def parameters_or_none(module, names):
     """Returns a module's weight and bias by name, but only tensors and None, because `bias` may also be a setting."""
-    found = {name: getattr(module, name) for name in ("weight", "bias") if hasattr(module, name)}
+    found = {name: getattr(module, name) for name in names if hasattr(module, name)}
     return {name: t for name, t in found.items() if t is None or isinstance(t, torch.Tensor)}
 
 
@@ -210,10 +219,9 @@ def unknown(has_gate):
     return "computes no norm with a gate that normjit knows" if has_gate else "computes neither LayerNorm nor RMSNorm"
 
 
-def gradients(twin, inputs, dy):
-    """Returns y, and the gradients of the inputs, weight and bias; None for a parameter that does not exist."""
-    parameters = parameters_of(twin)
-    leaves = [*inputs, *(t for t in (parameters["weight"], parameters.get("bias")) if t is not None)]
+def gradients(twin, inputs, dy, weight, bias):
+    """Returns y, and the gradients of the inputs, weight and bias; none for a bias that does not exist."""
+    leaves = [*inputs, *(t for t in (weight, bias) if t is not None)]
     with torch.enable_grad():
         y = output(twin, *inputs)
     if not y.requires_grad:

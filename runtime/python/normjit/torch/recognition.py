@@ -75,6 +75,17 @@ def has_patched_class(module):
     return MARK in vars(module) and hasattr(type(module), ORIGINAL)
 
 
+def parameters_of_norm(module):
+    """Returns the weight and the bias of a module that is a norm; None for one that it has not."""
+    mark = vars(module).get(MARK)
+    if mark is None:
+        names = next(iter(probes.possible_names(module)), probes.NAMES)
+    else:
+        names = (mark.norm or mark.gated).names
+    own = probes.parameters_or_none(module, names)
+    return [own.get(name) for name in names]
+
+
 def vectors(module):
     """Returns the parameters of a module that may be a norm's: one or two vectors of one length, and no modules
     inside."""
@@ -106,10 +117,10 @@ def look_at(name, module, known):
     attributes = tuple((k, v if probes.is_constant(v) else id(v)) for k, v in vars(module).items()
                        if k not in probes.MODULES_OWN and k != MARK)
     key = (kind, kind.forward, repr(attributes), tuple((k, tuple(p.shape)) for k, p in parameters.items()),
-           tuple(module._buffers))
+           tuple(module._parameters), tuple(module._buffers))
     if key not in known:
         known[key] = _recognised(module, kind, False), (
-            _recognised(module, kind, True) if parameters.keys() == {"weight"} and may_take_gate(kind) else None)
+            _recognised(module, kind, True) if len(parameters) == 1 and may_take_gate(kind) else None)
     alone, gated = known[key]
     norms = [norm if isinstance(norm, probes.Norm) else None for norm in (alone, gated)]
     one = norms[0] or norms[1]
@@ -122,10 +133,13 @@ def look_at(name, module, known):
 
 def _recognised(module, kind, has_gate):
     """Returns the Norm that a module computes, or why it computes none."""
-    try:
-        return probes.alone(trials.recognise, module, kind, has_gate)
-    except Refused as refused:
-        return str(refused)
+    reasons = []
+    for names in probes.possible_names(module):
+        try:
+            return probes.alone(trials.recognise, module, kind, names, has_gate)
+        except Refused as refused:
+            reasons.append(str(refused))
+    return reasons[0]
 
 
 def parameters_of_forward(kind):
@@ -167,12 +181,14 @@ def _why_left(module):
         return "its forward was replaced by another's"
     if isinstance(module, torch.jit.ScriptModule):
         return "it is a torch.jit.ScriptModule, whose forward cannot be replaced"
-    if "weight" not in parameters or parameters.keys() - {"weight", "bias"}:
-        return f"its parameters are {', '.join(sorted(parameters))}; known: weight, bias"
+    if len(parameters) > 2:
+        return f"its parameters are {', '.join(sorted(parameters))}; known: a weight, or a weight and a bias"
+    if "weight" in module._parameters and "weight" not in parameters:
+        return "it has no weight"
     wrong = next((p.dtype for p in parameters.values() if p.dtype not in ALL_TYPES), None)
     if wrong is not None:
         return f"its weight is {wrong}; known: {', '.join(map(str, ALL_TYPES))}"
-    if 0 in parameters["weight"].shape:
+    if 0 in next(iter(parameters.values())).shape:
         return "its weight has no elements here; where parameters are sharded, call patch() before that"
     if not trials.epsilons(module):
         return "it has no eps"

@@ -34,23 +34,27 @@ def epsilons(module):
 class _Probe:
     """Makes twins of one module with random parameters, and random inputs: x, and with `has_gate` a gate."""
 
-    def __init__(self, module, kind, has_gate, device="cpu"):
-        self.module, self.kind, self.has_gate, self.device = module, kind, has_gate, device
+    def __init__(self, module, kind, names, has_gate, device="cpu"):
+        self.module, self.kind, self.names, self.has_gate, self.device = module, kind, names, has_gate, device
         self.generator = torch.Generator(device).manual_seed(0)
-        self.cols = module.weight.numel()
+        self.cols = getattr(module, names[0]).numel()
         self.twins = []
 
     def twin(self, dtypes, training=True, scale=1.0):
         """Returns a twin. `dtypes` is one type, or the types of the parameters as twin_of() takes them; `scale` is the
         size of the parameters."""
         if isinstance(dtypes, torch.dtype):
-            dtypes = _all_of(dtypes, probes.types_of(self.module))
-        self.twins.append(probes.twin_of(self.module, self.kind, dtypes, self.device, self.generator))
+            dtypes = _all_of(dtypes, probes.types_of(self.module, self.names))
+        self.twins.append(probes.twin_of(self.module, self.kind, dtypes, (self.cols,), self.device, self.generator))
         probes.attributes_of(self.twins[-1])["training"] = training
         for parameter in probes.parameters_of(self.twins[-1]).values():
             if parameter is not None:
                 parameter.data.mul_(scale)
         return self.twins[-1]
+
+    def parameters(self, twin):
+        """Returns a twin's weight and bias; None for a bias that does not exist."""
+        return [probes.parameters_of(twin).get(name) for name in self.names]
 
     def random(self, *shape):
         return torch.randn(shape, generator=self.generator, device=self.device, dtype=torch.float32)
@@ -63,10 +67,10 @@ class _Probe:
 
     def compare(self, twin, inputs, norm, tolerance=TOLERANCE, sum_tolerance=TOLERANCE):
         """Compares one forward and backward pass with the definition. Raises Refused."""
-        weight, bias = (probes.parameters_of(twin).get(name) for name in ("weight", "bias"))
+        weight, bias = self.parameters(twin)
         kept = [None if t is None else t.detach().clone() for t in (*inputs, weight, bias)]
         dy = self.random(*inputs[0].shape).to(inputs[0].dtype)
-        got = probes.gradients(twin, inputs, dy)
+        got = probes.gradients(twin, inputs, dy, weight, bias)
         if not all(t is None or torch.equal(t, old) for t, old in zip((*inputs, weight, bias), kept)):
             raise Refused("it writes to its input or its parameters")
         probes.compare(got, inputs, dy, weight, bias, norm, tolerance, sum_tolerance)
@@ -77,12 +81,13 @@ class _Probe:
         return next(filter(None, (probes.attributes_of(twin).get("_normjit_refused") for twin in self.twins)), None)
 
 
-def recognise(module, kind, has_gate=False):
-    """Returns the Norm, of x alone or with a gate, that a module of the class `kind` computes. Raises Refused."""
-    probe, state = _Probe(module, kind, has_gate), torch.get_rng_state()
+def recognise(module, kind, names, has_gate=False):
+    """Returns the Norm, of x alone or with a gate, that a module of the class `kind` computes with a weight and a bias
+    of these names. Raises Refused."""
+    probe, state = _Probe(module, kind, names, has_gate), torch.get_rng_state()
     try:
         norm, shape = _match(probe)
-        wrong = probes.lacks_bias(norm, probes.types_of(module).get("bias"))
+        wrong = probes.lacks_bias(norm, probes.types_of(module, names).get(names[1]))
         if wrong is not None:
             raise Refused(wrong)
         ranks = _try_shapes(probe, norm)
@@ -139,11 +144,11 @@ def _first_taken(probe, twin):
 
 def _that_fit(probe, twin, shape, named):
     """Returns the Norms that fit a twin's outputs, each with the name of its eps."""
-    weight, bias = (probes.parameters_of(twin).get(name) for name in ("weight", "bias"))
-    names = gated.NAMES if probe.has_gate else ("rmsnorm", "layernorm")
+    weight, bias = probe.parameters(twin)
+    kinds = gated.NAMES if probe.has_gate else ("rmsnorm", "layernorm")
     groups = _groups(probe) if probe.has_gate else [1]
-    fits = [Norm(norm, name, eps, offset, groups=count)
-            for norm, count, offset, (name, eps) in itertools.product(names, groups, OFFSETS, named.items())]
+    fits = [Norm(norm, name, eps, offset, groups=count, names=probe.names)
+            for norm, count, offset, (name, eps) in itertools.product(kinds, groups, OFFSETS, named.items())]
     for scale in (1.0, SCALES[0]):
         inputs = probe.inputs(*shape, probe.cols, scales=(scale, 1.0))
         y, *rows = (t.detach().reshape(-1, probe.cols) for t in (probes.output(twin, *inputs), *inputs))
@@ -234,8 +239,8 @@ def check(module, kind, norm, inputs, key):
 def _why_not(module, kind, norm, inputs):
     x = inputs[0]
     wide = torch.float64 if x.dtype == torch.float64 else torch.float32
-    own, given = probes.types_of(module), [t.dtype for t in inputs]
-    probe = _Probe(module, kind, len(inputs) > 1, x.device)
+    own, given = probes.types_of(module, norm.names), [t.dtype for t in inputs]
+    probe = _Probe(module, kind, norm.names, len(inputs) > 1, x.device)
     trials = [((wide,), _all_of(wide, own), LARGE_TOLERANCE, LARGE_TOLERANCE)]
     if {*given, *own.values()} - {None} != {wide}:
         trials.append((given, own, ROUNDED_TOLERANCE, SUM_TOLERANCE))

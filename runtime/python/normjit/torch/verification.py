@@ -21,15 +21,17 @@ def at_backward(mark, module, kind, inputs, y, norm, applied):
     autocast = dict(device_type=device, dtype=torch.get_autocast_dtype(device),
                     enabled=torch.is_autocast_enabled(device))
     inputs = dict(zip(("x", "gate"), (t.detach() for t in inputs)))
-    own = probes.parameters_or_none(module)
-    parameters = {name: None if own.get(name) is None else own[name].detach() for name in ("weight", "bias")}
+    own = probes.parameters_or_none(module, norm.names)
+    parameters = {usual: None if own.get(name) is None else own[name].detach()
+                  for usual, name in zip(probes.NAMES, norm.names)}
     attributes = {name: value for name, value in vars(module).items() if name not in own}
 
     def own_gradients(wide):
         """Computes gradients with the module's code, in the types of its tensors, or in double if `wide`."""
         leaves = [t if t is None else _leaf(t, wide) for t in (*inputs.values(), *parameters.values())]
         twin = object.__new__(kind)
-        twin.__dict__.update(attributes, _parameters={name: leaf for name, leaf in zip(parameters, leaves[len(inputs):]) if name in own})
+        named = {name: leaf for name, leaf in zip(norm.names, leaves[len(inputs):]) if name in own}
+        twin.__dict__.update(attributes, _parameters=named)
         with torch.enable_grad(), torch.autocast(**{**autocast, "enabled": autocast["enabled"] and not wide}):
             y = kind.forward(twin, *leaves[: len(inputs)])
         return _gradients(y, leaves)
