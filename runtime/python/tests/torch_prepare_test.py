@@ -43,3 +43,22 @@ def test_prepare_with_a_residual():
 
 def test_prepare_with_a_gate():
     assert normjit.torch.prepare(normjit.torch.patch(torch.nn.Sequential(NormThenGate())), rows=5) == 1
+
+
+class OfImages(torch.nn.LayerNorm):
+    """The LayerNorm2d of timm: normalises the channels of images."""
+
+    def forward(self, x):
+        return super().forward(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+
+class InF32(torch.nn.LayerNorm):
+    def forward(self, x):
+        weight, bias = self.weight.float(), self.bias.float()
+        return torch.nn.functional.layer_norm(x.float(), self.normalized_shape, weight, bias, self.eps).to(x.dtype)
+
+
+def test_layer_norms_with_another_forward():
+    model = torch.nn.Sequential(OfImages(64), InF32(64)).bfloat16()
+    with normjit.torch.enabled(devices="cpu"), Served(2):
+        assert normjit.torch.prepare(model, rows=5) == 2

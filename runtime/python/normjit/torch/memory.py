@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
 from normjit._library import Error, InvalidArgument, Unavailable
 from normjit.torch.modules import LayerNorm, RMSNorm, checked_dtype
-from normjit.torch.recognition import MARK, check_model, is_patched, parameters_of_norm
+from normjit.torch.recognition import MARK, check_model, is_patched, look_at, parameters_of_norm
 
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4  # constants of malloc.h
 INT_MAX = 2**31 - 1
@@ -51,24 +53,36 @@ def prepare(model: torch.nn.Module, dtype: torch.dtype | None = None, residual: 
     modules = [m for m in modules if parameters_of_norm(m)[0] is not None]
     if not modules:
         raise InvalidArgument("prepare: the model has no norm that normjit knows; call patch() before")
+    known: dict[Any, Any] = {}
+    calls = {module: _call_with_rows(module, known) for module in modules}
     for module, count in itertools.product(modules, counts):
         weight = parameters_of_norm(module)[0]
         count = count or max(min(MANY_ROWS, MANY_ELEMENTS // weight.numel()), 1)
         x = torch.zeros(count, *weight.shape, dtype=dtype or weight.dtype, device=weight.device, requires_grad=True)
         norms = vars(module)[MARK] if is_patched(module) else None
         if norms is None or norms.norm is not None:
-            _pass_through(module, x)
+            _pass_through(module, calls[module], x)
         if norms is not None and norms.gated is not None:
-            _pass_through(module, x, x.detach().clone().requires_grad_())
+            _pass_through(module, module, x, x.detach().clone().requires_grad_())
         if residual and isinstance(module, (LayerNorm, RMSNorm)):
-            _pass_through(module, x, residual=x)
+            _pass_through(module, module, x, residual=x)
     return len(modules)
 
 
-def _pass_through(module: torch.nn.Module, *inputs: torch.Tensor, **residual: torch.Tensor) -> None:
+def _call_with_rows(module: torch.nn.Module, known: dict[Any, Any]) -> Callable[..., Any]:
+    """Returns what computes a norm for rows. That of a LayerNorm whose own forward takes something else, such as images
+    in timm's LayerNorm2d, is torch's."""
+    has_own = (isinstance(module, torch.nn.LayerNorm) and not is_patched(module) and not isinstance(module, LayerNorm)
+               and type(module).forward is not torch.nn.LayerNorm.forward)
+    takes_rows = not has_own or look_at("", module, known)[1] is not None
+    return module if takes_rows else functools.partial(torch.nn.LayerNorm.forward, module)
+
+
+def _pass_through(module: torch.nn.Module, call: Callable[..., Any], *inputs: torch.Tensor,
+                  **residual: torch.Tensor) -> None:
     wanted = [*inputs, *(p for p in module.parameters(recurse=False) if p.requires_grad)]
     with torch.enable_grad():
-        made = module(*inputs, **residual)
+        made = call(*inputs, **residual)
         torch.autograd.grad(sum(t.sum() for t in (made if residual else (made,))), wanted)
     with torch.no_grad():
-        module(*inputs, **residual)
+        call(*inputs, **residual)
