@@ -231,6 +231,21 @@ def test_compiled():
     assert_same(before, gradients(model))
 
 
+class InPythonToo(InPython):
+    def forward(self, x):
+        return super().forward(x)
+
+
+def test_compiled_classes_have_their_own_limits():
+    """Dynamo counts the graphs of each code object; patched modules of several classes do not share one."""
+    torch._dynamo.reset()
+    with torch._dynamo.config.patch(recompile_limit=1):
+        for kind in (InPython, InPythonToo):
+            module = torch.compile(normjit.torch.patch(kind()), backend="eager", fullgraph=True)
+            with Served(1):
+                module(leaf(1, 3, 8)).sum().backward()
+
+
 def test_inference_is_left_alone():
     model = normjit.torch.patch(causal("Llama")).eval()
     with torch.no_grad(), Served(0):

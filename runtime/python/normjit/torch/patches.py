@@ -122,9 +122,9 @@ def _patched_class(original):
 
 def _forward_like(own):
     """Returns _Patched.forward with the signature of a module's own, in which torch.export and torch.jit.trace look for
-    the names of arguments."""
+    the names of arguments, and with its own code object, because Dynamo limits the graphs of each."""
     by = _Patched.forward
-    made = types.FunctionType(by.__code__, by.__globals__, by.__name__, by.__defaults__, by.__closure__)
+    made = types.FunctionType(by.__code__.replace(), by.__globals__, by.__name__, by.__defaults__, by.__closure__)
     with contextlib.suppress(TypeError, ValueError):  # a callable object may have none
         made.__signature__ = inspect.signature(own)
     return made
