@@ -284,6 +284,28 @@ def test_eps_that_changes(forward, eps):
     torch.testing.assert_close(got, torch.autograd.grad(plain(x), x, dy)[0])
 
 
+class WithOffset(torch.nn.Module):
+    """Has two attributes that may be its eps; the other one is the offset of its weight."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight, self.offset, self.epsilon = torch.nn.Parameter(leaf(1, 8).detach()), 0.0, 1e-6
+
+    def forward(self, x):
+        return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + self.epsilon) * (self.weight + self.offset)
+
+
+def test_eps_beside_another_small_number():
+    module, x = normjit.torch.patch(WithOffset()), leaf(2, 3, 8)
+    assert normjit.torch.found(module)[0].eps_name == "epsilon"
+    with Served(1):
+        module(x).sum().backward()
+    module.offset = 0.5
+    with Served(0):
+        module(x).sum().backward()
+    assert "its attribute offset is not what it was" in normjit.torch.report(module)["norms"][0][2]
+
+
 @pytest.mark.parametrize("forward", [False, True])
 @pytest.mark.parametrize("dtype, weight_dtype", [(torch.float64, torch.float32), (torch.float32, torch.float64)])
 def test_f64_beside_other_types(dtype, weight_dtype, forward):

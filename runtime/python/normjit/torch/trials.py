@@ -12,7 +12,7 @@ OFFSETS = (0.0, 1.0)  # values that a norm may add to its weights; each is tried
 SCALES = (1e-3, 30.0, 1e4, 1e12)  # sizes of inputs and weights that are tried in addition to 1
 SHAPES = ((2, 3), (5,), (), (2, 3, 4), (1, 7))  # shapes of x without its last dimension
 MOST_ROWS, MOST_ELEMENTS = 4096, 1 << 16  # the most rows and elements of one trial
-OTHER_EPS = 0.011  # an eps that is used, with its multiples, to find out where eps is read
+OTHER_EPS = 0.011  # an eps that is used to find out where eps is read
 TOLERANCE = 2e-5  # relative to the largest element, for results computed in f32
 LARGE_TOLERANCE = 1e-3  # the same for sums over many rows
 ROUNDED_TOLERANCE = 0.08  # the same for results computed in bf16 or f16
@@ -120,14 +120,20 @@ def _match(probe):
     fits = _that_fit(probe, twin, shape, named)
     if not fits:
         raise Refused(probes.unknown(probe.has_gate))
-    others = {name: OTHER_EPS * (i + 1) for i, name in enumerate(named)}
-    probes.attributes_of(twin).update(others)
-    followed = [norm for norm in _that_fit(probe, twin, shape, others) if norm in [
-        dataclasses.replace(each, eps=norm.eps) for each in fits]]
-    probes.attributes_of(twin).update(named)
-    if not followed:
-        raise Refused(f"reads its eps from none of its attributes {', '.join(named)} at each call")
-    return dataclasses.replace(followed[0], eps=named[followed[0].eps_name]), shape
+    for norm in fits:
+        if _follows_its_eps(probe, twin, shape, norm):
+            return norm, shape
+    raise Refused(f"reads its eps from none of its attributes {', '.join(named)} at each call")
+
+
+def _follows_its_eps(probe, twin, shape, norm):
+    """True if a twin still computes a Norm after the attribute that holds its eps, and no other, has changed."""
+    probes.attributes_of(twin)[norm.eps_name] = OTHER_EPS
+    try:
+        others = _that_fit(probe, twin, shape, {norm.eps_name: OTHER_EPS})
+        return dataclasses.replace(norm, eps=OTHER_EPS) in others
+    finally:
+        probes.attributes_of(twin)[norm.eps_name] = norm.eps
 
 
 def _first_taken(probe, twin):
