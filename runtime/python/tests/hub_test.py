@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # needs: torch transformers kernels
 """tools/hub_kernel.py writes a folder that Hugging Face's `kernels` loads, whose layers kernelize() puts into models."""
+import copy
 import os
 import pathlib
 import subprocess
@@ -8,6 +9,7 @@ import sys
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 import kernels
+import normjit.torch
 import pytest
 import torch
 import transformers
@@ -77,6 +79,20 @@ def test_models(name, dtype, allowed, folder):
         assert after[key].dtype == wanted.dtype
         error = (after[key].double() - wanted.double()).norm() / wanted.double().norm()
         assert error <= allowed, key
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2"])
+@pytest.mark.parametrize("patched", [False, True])
+def test_report(name, patched, folder):
+    """A norm that has a layer of normjit's counts as normjit's, also where patch() came before."""
+    model, classes = MODELS[name]()
+    if patched:
+        normjit.torch.patch(model, forward=True)
+    count = kernelized(model, classes, folder)
+    for each in (model, copy.deepcopy(model)):
+        assert [whose for *_, whose in normjit.torch.report(each)["norms"]] == ["normjit's, by kernelize()"] * count
+        assert {norm.reason for norm in normjit.torch.found(each)} == {"is normjit's already, by kernelize()"}
+    assert normjit.torch.patch(model, strict=False) is model
 
 
 def test_a_gated_norm(folder):

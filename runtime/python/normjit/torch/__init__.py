@@ -30,7 +30,8 @@ from normjit.torch.memory import keep_host_memory, prepare  # noqa: E402
 from normjit.torch.modules import LayerNorm, RMSNorm, checked_dtype  # noqa: E402
 from normjit.torch.override import disable, enable, enabled, enabled_operators, is_enabled  # noqa: E402
 from normjit.torch.patches import calls_left, patch, unpatch  # noqa: E402
-from normjit.torch.recognition import Found, found, has_patched_class, parameters_of_norm, vectors  # noqa: E402
+from normjit.torch.recognition import Found, found, parameters_of_norm, vectors  # noqa: E402
+from normjit.torch.recognition import has_layer_of_hub, has_patched_class  # noqa: E402
 from normjit.torch.rowwise import rowwise  # noqa: E402
 from normjit.torch.speed import times_torchs  # noqa: E402
 
@@ -104,6 +105,8 @@ def _whose(norm: Found, module: torch.nn.Module, device: str, enabled_now: set[t
             f", but {sum(left.values())} calls were left to its own forward: {'; '.join(left)}" if left else "")
     if isinstance(module, (LayerNorm, RMSNorm)):
         return "normjit's"
+    if has_layer_of_hub(module):
+        return "normjit's, by kernelize()"
     forward: Any = None if "forward" in vars(module) else type(module).forward
     is_layer_norm = forward is torch.nn.LayerNorm.forward
     operators: dict[Any, str] = {torch.nn.LayerNorm.forward: "native_layer_norm_backward",

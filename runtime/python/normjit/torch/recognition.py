@@ -86,6 +86,11 @@ def parameters_of_norm(module):
     return [own.get(name) for name in names]
 
 
+def has_layer_of_hub(module):
+    """True if Hugging Face's kernelize() has given a module the forward of a layer of hub.py."""
+    return getattr(vars(module).get("forward"), "__module__", None) == "normjit.torch.hub"
+
+
 def vectors(module):
     """Returns the parameters of a module that may be a norm's: one or two vectors of one length, and no modules
     inside."""
@@ -177,6 +182,8 @@ def _why_left(module):
     parameters = vectors(module)
     if not parameters:
         return _why_no_vectors(module)
+    if has_layer_of_hub(module):
+        return "is normjit's already, by kernelize()"
     if "forward" in vars(module):
         return "its forward was replaced by another's"
     if isinstance(module, torch.jit.ScriptModule):
