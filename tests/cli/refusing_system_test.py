@@ -75,6 +75,15 @@ class FewThreads(Case):
         self.assertEqual((result.returncode, "1 thread" in result.stdout), (0, True), result.stdout)
 
 
+class NoAffinity(Case):
+    def test_an_engine_uses_all_processors(self):
+        everywhere = os.sched_getaffinity(0)
+        if len(everywhere) < os.cpu_count():
+            self.skipTest("these tests may not use all processors")
+        target = lambda env: json.loads(normjit("info", "--json", env=env).stdout)["target"]
+        self.assertEqual(target(refusing(affinity=1)), target(os.environ | {}))
+
+
 class StreamsThatTakeNothing(Case):
     def code(self, redirection, *arguments, **variables):
         line = ["bash", "-c", f'exec "$@" {redirection}', "bash", program.PROGRAM, *arguments]

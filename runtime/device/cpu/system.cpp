@@ -3,9 +3,12 @@
 
 #include "support/text.h"
 
+#include <algorithm>
 #include <fstream>
+#include <numeric>
 
 #include <sched.h>
+#include <unistd.h>
 
 namespace normjit::cpu {
 
@@ -17,17 +20,20 @@ std::string first_line(const std::string& path) {
 }
 
 std::vector<int> usable_processors() {
+    std::vector<int> usable;
     for (int most = 1024; most <= 1 << 20; most *= 4) {  // the kernel refuses a set that is smaller than its own
         const size_t bytes = CPU_ALLOC_SIZE(static_cast<size_t>(most));
         std::vector<cpu_set_t> set(bytes / sizeof(cpu_set_t) + 1);
         if (sched_getaffinity(0, bytes, set.data()) != 0) continue;
-        std::vector<int> usable;
         for (int i = 0; i < most; ++i) {
             if (CPU_ISSET_S(static_cast<size_t>(i), bytes, set.data())) usable.push_back(i);
         }
         if (!usable.empty()) return usable;
     }
-    return {0};
+    // A filter refuses the call, so the process is taken to be free to use all processors.
+    usable.resize(static_cast<size_t>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN))));
+    std::iota(usable.begin(), usable.end(), 0);
+    return usable;
 }
 
 int64_t read_size(std::string text) {

@@ -2,6 +2,7 @@
 // Imitates a system that allows less, for programs that are started with this library in LD_PRELOAD:
 //   REFUSE_CODE=E     no memory may be made executable, as under SELinux without execmem or MemoryDenyWriteExecute;
 //                     the error is number E, as a filter of system calls may give any
+//   REFUSE_AFFINITY=1 the processors of a thread cannot be asked for
 //   REFUSE_THREADS=N  no thread can be started after the first N, as in a control group that runs out of pids
 #include <atomic>
 #include <cerrno>
@@ -9,6 +10,7 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <sched.h>
 #include <sys/mman.h>
 
 namespace {
@@ -42,6 +44,13 @@ EXPORTED void* mmap(void* address, size_t bytes, int protection, int flags, int 
     if ((protection & PROT_EXEC) == 0 || error == 0) return real(address, bytes, protection, flags, file, offset);
     errno = error;
     return MAP_FAILED;
+}
+
+EXPORTED int sched_getaffinity(pid_t thread, size_t bytes, cpu_set_t* set) noexcept {
+    static const auto real = next<int (*)(pid_t, size_t, cpu_set_t*)>("sched_getaffinity");
+    if (number("REFUSE_AFFINITY") == 0) return real(thread, bytes, set);
+    errno = EPERM;
+    return -1;
 }
 
 EXPORTED int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*run)(void*),
