@@ -140,6 +140,11 @@ class Checker {
         }
     }
 
+    /// Describes a stride. Its number would mislead a caller in C, where 0 is contiguous.
+    static std::string shown(int64_t stride, std::string_view what) {
+        return stride == 0 ? fmt::format("repeats a {}", what) : fmt::format("is {}", stride);
+    }
+
     Status check_form(const Operand& operand, const Argument& given) const {
         const std::string_view tensor = operand.name;
         if (given.data == nullptr && has_elements(operand))
@@ -157,14 +162,15 @@ class Checker {
         if (operand.is_matrix() && row_stride(given) < 0)
             return error(tensor, "row_stride is {}; must be at least 0", row_stride(given));
         if (!operand.is_matrix() && given.row_stride != Argument::contiguous)
-            return error(tensor, "row_stride is {}; only matrices have one, leave it contiguous", given.row_stride);
+            return error(tensor, "row_stride {}; only matrices have one, leave it contiguous",
+                         shown(given.row_stride, "row"));
         if (given.slice_stride == Argument::contiguous) return {};
         if (given.slice_stride < 0) return error(tensor, "slice_stride is {}; must be at least 0", given.slice_stride);
         // If there is one slice, nothing steps over it.
         const bool has_row_per_slice = operand.axes.slice || !spec_.has_slices();
         if (operand.axes.column && has_row_per_slice) return {};
-        return error(tensor, "slice_stride is {}; the tensor has no row per slice, leave it contiguous",
-                     given.slice_stride);
+        return error(tensor, "slice_stride {}; the tensor has no row per slice, leave it contiguous",
+                     shown(given.slice_stride, "slice"));
     }
 
     /// Checks, as far as possible, that the tensor's bytes exist: its pointer must be aligned to the element, and its

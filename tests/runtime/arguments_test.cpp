@@ -138,6 +138,8 @@ TEST_CASE("row strides") {
     launch = Launch();
     launch.arguments[Tensor::gamma].row_stride = 5;
     CHECK(launch.error() == "launch: gamma: row_stride is 5; only matrices have one, leave it contiguous");
+    launch.arguments[Tensor::gamma].row_stride = 0;
+    CHECK(launch.error() == "launch: gamma: row_stride repeats a row; only matrices have one, leave it contiguous");
 }
 
 TEST_CASE("offsets that do not fit") {
