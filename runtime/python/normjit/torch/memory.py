@@ -72,10 +72,10 @@ def prepare(model: torch.nn.Module, dtype: torch.dtype | None = None, residual: 
 def _call_with_rows(module: torch.nn.Module, known: dict[Any, Any]) -> Callable[..., Any]:
     """Returns what computes a norm for rows. That of a LayerNorm whose own forward takes something else, such as images
     in timm's LayerNorm2d, is torch's."""
-    has_own = (isinstance(module, torch.nn.LayerNorm) and not is_patched(module) and not isinstance(module, LayerNorm)
-               and type(module).forward is not torch.nn.LayerNorm.forward)
-    takes_rows = not has_own or look_at("", module, known)[1] is not None
-    return module if takes_rows else functools.partial(torch.nn.LayerNorm.forward, module)
+    if (not isinstance(module, torch.nn.LayerNorm) or isinstance(module, LayerNorm) or is_patched(module)
+            or type(module).forward is torch.nn.LayerNorm.forward or look_at("", module, known)[1] is not None):
+        return module
+    return functools.partial(torch.nn.LayerNorm.forward, module)
 
 
 def _pass_through(module: torch.nn.Module, call: Callable[..., Any], *inputs: torch.Tensor,
