@@ -60,6 +60,9 @@ if [ -n "$llvm" ]; then
     fingerprint=$(sed -n 's/.*fingerprint = "\(.*\)";/\1/p' "$build/compiler/fingerprint.cpp")
     sed "s/$fingerprint/${fingerprint//[0-9]/x}/g" "$llvm" > "other/$(basename "$llvm")"
     LD_LIBRARY_PATH=$PWD/other fails_with "built from other sources"
+    mkdir broken
+    echo "no library" > "broken/$(basename "$llvm")"
+    LD_LIBRARY_PATH=$PWD/broken fails_with "broken/$(basename "$llvm"): file too short"
     mv "$llvm" away
     fails_with "belongs next to its library"
     mv away "$llvm"

@@ -13,6 +13,7 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <link.h>
+#include <unistd.h>
 
 namespace normjit::backend::llvmir {
 
@@ -55,11 +56,16 @@ bool is_static_program() {
 /// Opens the library in the folders where the loader would look for it, one by one. By its name alone, the loader would
 /// return one that the process has loaded under this name before, such as that of another build of normjit; and in a
 /// program with a sanitizer, which calls dlopen() in place of its program, it would look at the sanitizer's RUNPATH.
-void* open_library() {
+Expected<void*> open_library() {
+    constexpr int how = RTLD_NOW | RTLD_LOCAL;
     for (const std::string& folder : search_path()) {
-        if (void* library = dlopen((folder + "/" NORMJIT_LLVM).c_str(), RTLD_NOW | RTLD_LOCAL)) return library;
+        const std::string path = folder + "/" NORMJIT_LLVM;
+        if (void* library = dlopen(path.c_str(), how)) return library;
+        if (access(path.c_str(), F_OK) == 0) return unavailable(fmt::format("llvm: {}", dlerror()));
     }
-    return dlopen(NORMJIT_LLVM, RTLD_NOW | RTLD_LOCAL);  // the loader's cache knows other folders
+    if (void* library = dlopen(NORMJIT_LLVM, how)) return library;  // the loader's cache knows other folders
+    return unavailable(fmt::format(
+        "llvm: {}; it comes with normjit, and belongs next to its library or on the loader's path", dlerror()));
 }
 
 Expected<Library> open() {
@@ -69,11 +75,7 @@ Expected<Library> open() {
             "NORMJIT_ISA=portable",
             NORMJIT_LLVM));
     }
-    void* const library = open_library();
-    if (library == nullptr) {
-        return unavailable(fmt::format(
-            "llvm: {}; it comes with normjit, and belongs next to its library or on the loader's path", dlerror()));
-    }
+    NORMJIT_TRY(void* const library, open_library());
     auto* const function = reinterpret_cast<Ask*>(dlsym(library, function_name));
     if (function == nullptr) return unavailable(fmt::format("llvm: {} has no {}()", NORMJIT_LLVM, function_name));
     return Library{function};
