@@ -82,9 +82,14 @@ def _stored(value: Any, dtype: Any) -> Any:
     return (jnp.clip(value, -most, most) if jnp.dtype(dtype).itemsize == 1 else value).astype(dtype)
 
 
+def compute_type(array: Any) -> Any:
+    """Returns the type in which kernels for an array compute."""
+    return jnp.float64 if array.dtype == jnp.float64 else jnp.float32
+
+
 def _whole(array: Any, tensor: Any, like: Any) -> Any:
     """Returns an array in the compute type, with as many dimensions as the matrix."""
-    array = array.astype(jnp.float64 if like.dtype == jnp.float64 else jnp.float32)
+    array = array.astype(compute_type(like))
     if not tensor.axes:
         return array.reshape(())
     if tensor.axes.endswith("M"):

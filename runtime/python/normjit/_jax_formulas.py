@@ -137,7 +137,7 @@ def _output(problem: _Problem, name: str, like: Any) -> _Result:
     tensor = problem.norm._outputs[name]
     shape = formulas._shapes(tensor, _Operand(problem.first, like.shape, ""), dict(problem.numbers))[0]
     is_small = tensor.axes in ("M", "S,M", "") or (tensor.run and "M" in tensor.axes)
-    usual = (jnp.float64 if like.dtype == jnp.float64 else jnp.float32) if is_small else like.dtype
+    usual = composition.compute_type(like) if is_small else like.dtype
     return tensor, shape, jnp.dtype(dict(problem.dtypes).get(name, usual))
 
 

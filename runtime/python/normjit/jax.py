@@ -34,6 +34,8 @@ import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
 from jax.typing import ArrayLike  # noqa: E402
 
+from normjit._jax_composition import compute_type  # noqa: E402
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -122,7 +124,7 @@ def _differentiable(x, scale, bias, norm, epsilon, scale_offset):
 
 def _forward(x, scale, bias, norm, epsilon, scale_offset):
     """Returns y, and what the backward pass needs."""
-    wide = jnp.float64 if x.dtype == jnp.float64 else jnp.float32
+    wide = compute_type(x)
     h = x.astype(wide)
     mean = jnp.mean(h, -1, keepdims=True) if norm == "layernorm" else None
     centred = h if mean is None else h - mean
@@ -180,10 +182,7 @@ def _sharded(array, sharding):
 
 def _beside(x, other):
     """Returns the type in which a kernel for x takes another tensor, since f64 does not mix with other types."""
-    wide = x.dtype == jnp.float64
-    if (other.dtype == jnp.float64) == wide:
-        return other.dtype
-    return jnp.dtype(jnp.float64 if wide else jnp.float32)
+    return other.dtype if compute_type(other) == compute_type(x) else jnp.dtype(compute_type(x))
 
 
 _differentiable.defvjp(lambda x, scale, bias, norm, epsilon, scale_offset: _forward(
@@ -236,7 +235,7 @@ def with_derivatives(function, definition):
 
 def _definition(problem, x, dy, *others):
     """Returns the gradients that _gradients() computes, by JAX's operations."""
-    wide = jnp.float64 if x.dtype == jnp.float64 else jnp.float32
+    wide = compute_type(x)
     x, dy, *others = (t.astype(wide) for t in (x, dy, *others))
     rstd, others = others[-1][:, None], others[:-1]
     has_mean = problem.norm == "layernorm"
