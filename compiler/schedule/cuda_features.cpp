@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <optional>
 
 namespace normjit::schedule {
 
@@ -174,7 +175,8 @@ CudaGlance::Sums sums_of_forward(std::string_view spec) {
 
 CudaGlance glance(std::string_view spec) {
     int64_t cols = 0, bytes = 4, widest = 2;
-    bool is_forward = false, sums = true, is_mixed = false;
+    bool is_forward = false, has_gamma = true, is_mixed = false;
+    std::optional<bool> sums_in_outputs;
     const bool is_layer = spec.starts_with("layernorm ") || spec.starts_with("rmsnorm ");
     for (const std::string_view word : text::split(spec.substr(0, spec.find('|')), ' ')) {
         const size_t equals = word.find('=');
@@ -182,15 +184,16 @@ CudaGlance glance(std::string_view spec) {
         const std::string_view key = word.substr(0, equals), value = word.substr(equals + 1);
         const auto names = [value](std::string_view output) { return value.find(output) != value.npos; };
         if (key == "cols") cols = read_cols(value);
-        if (key == "pass") is_forward = value == "forward", sums = !is_forward;
-        if (key == "out") sums = names("dgamma") || names("dbeta") || names("amax");
+        if (key == "pass") is_forward = value == "forward";
+        if (key == "gamma") has_gamma = value != "none";
+        if (key == "out") sums_in_outputs = names("dgamma") || names("dbeta") || names("amax");
         const auto dtype = parse_dtype(value);
         if (key == "x" && dtype) bytes = std::max<int64_t>(size_of(*dtype), 2);
         if (dtype) widest = std::max<int64_t>(size_of(*dtype), widest);
         is_mixed |= dtype && key != "x" && key != "gamma" && key != "beta";
     }
     using enum CudaGlance::Sums;
-    CudaGlance found{.is_formula = !is_layer, .sums = sums ? some : none};
+    CudaGlance found{.is_formula = !is_layer, .sums = sums_in_outputs.value_or(!is_forward && has_gamma) ? some : none};
     if (!is_layer) found.sums = is_forward ? sums_of_forward(spec) : unknown;
     if (cols == 0) return found;
     // A row has fewer vectors if a matrix is narrower, or if a formula has groups of columns or is read in halves. The
