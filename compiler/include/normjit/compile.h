@@ -19,13 +19,13 @@ namespace normjit {
 /// `unavailable` for a target that no back end of this build supports.
 Expected<Artifact> compile(const Spec& spec, const Schedule& schedule, const Target& target);
 
-/// Returns the back end that serves a target: "x64", "llvm 19.1.7", "portable", "cuda". Artifacts differ from version
-/// to version of it, and of NVRTC (cuda_compiler.h), so a cache must have the name in its key. Fails with `unavailable`
-/// if there is none.
+/// Returns the back end that serves a target: "x64", "llvm 19.1.7", "portable", "cuda". Different versions of it, or of
+/// NVRTC (cuda_compiler.h), make different artifacts, so a cache must have the name in its key. Fails with
+/// `unavailable` if there is none.
 Expected<std::string> backend_of(const Target& target);
 
-/// Returns the back end that makes the code for a problem. It is not the target's preferred one if that has too few
-/// registers for a formula. Fails as legality() does.
+/// Returns the back end that makes the code for a problem. If the target's preferred one has too few registers for the
+/// formula, it is the next one that can. Fails as legality() does.
 Expected<std::string> backend_of(const Spec& spec, const Schedule& schedule, const Target& target);
 
 /// Returns the text of one stage: "ir" (as the frontend built it), "ir:<pass>" (after that pass; see pass_names()),
@@ -34,8 +34,8 @@ Expected<std::string> emit_stage(const Spec& spec, const Schedule& schedule, con
                                  std::string_view stage);
 
 /// Disassembles a CPU artifact from its first byte to its last, including constants. Each instruction is one line with
-/// its address, "  1f:\tret", and the address of what it reads relative to itself, "# 0x23c0". x86-64 is in Intel
-/// syntax. Fails with `unavailable` in a build without LLVM.
+/// its address, "  1f:\tret". If it reads memory relative to itself, that address follows: "# 0x23c0". x86-64 is in
+/// Intel syntax. Fails with `unavailable` in a build without LLVM.
 Expected<std::string> list_instructions(const Artifact& artifact);
 
 /// Returns the passes in the order in which they run.

@@ -59,7 +59,7 @@ struct CudaLaunch {
 struct CudaPath {
     int vector_width = 1;    ///< elements per load
     int rows_per_block = 1;  ///< rows that a row group takes at a time
-    int rows_per_team = 0;   ///< how often a row group may take rows; 0: no limit
+    int rows_per_team = 0;   ///< how many times a row group may take rows; 0: any number
     /// Rows may start anywhere in a vector. All matrices must then have elements of one size, addresses at multiples of
     /// 16 bytes, and row strides that are equal modulo vector_width; columns need no alignment.
     bool shifted = false;

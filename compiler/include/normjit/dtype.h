@@ -12,8 +12,8 @@ namespace normjit {
 /// e4m3 has no infinities, and one NaN of either sign; e5m2 is the upper half of an f16. A number beyond the largest
 /// finite value of these two is stored as that value ("OCP 8-bit Floating Point Specification", 2023, section 5). e8m0
 /// is the exponent of an f32: a power of two from 2^-127 to 2^127, or NaN. Numbers are rounded up to it ("OCP
-/// Microscaling Formats Specification", 2023, section 5.4.1). i8 is a whole number from -128 to 127: numbers are rounded to
-/// nearest even, those beyond are stored as the nearer limit, and NaN as 0.
+/// Microscaling Formats Specification", 2023, section 5.4.1). i8 is a whole number from -128 to 127: numbers are
+/// rounded to nearest even, larger ones are stored as 127, smaller ones as -128, and NaN as 0.
 enum class DType : uint8_t { f32, bf16, f16, f64, e4m3, e5m2, e8m0, i8 };
 
 inline constexpr DType all_dtypes[] = {DType::f32,  DType::bf16, DType::f16,  DType::f64,

@@ -77,8 +77,8 @@ class FormulaPointer {
     std::shared_ptr<const Formula> formula_;
 };
 
-/// Returns a formula on one line, in the form in which the text of a spec may begin with it. `formula` is the content
-/// of a file, or a name in the library. An error gives the place of the mistake in that text.
+/// Returns a formula on one line, so that the text of a spec can begin with it. `formula` is the content of a file, or
+/// a name in the library. An error gives the place of the mistake in that text.
 Expected<std::string> formula_line(std::string_view formula);
 
 /// Returns the names of the numbers that a formula takes; `formula` is as in formula_line(). Lengths of runs of
@@ -92,8 +92,8 @@ enum class GradientKind : uint8_t {
     absent    ///< no output is computed from the input
 };
 
-/// Returns which kind of gradient an input has, for the text of a spec of a backward pass with a formula. Ignores out=.
-/// Fails as parse_spec() does, or if the input has no gradient.
+/// Returns which kind of gradient an input has. `text` is a spec of a backward pass with a formula; its out= is
+/// ignored. Fails as parse_spec() does, or if the input has no gradient.
 Expected<GradientKind> gradient_kind(std::string_view text, std::string_view input);
 
 }  // namespace normjit

@@ -76,7 +76,7 @@ struct Geometry {
     int64_t groups(int64_t rows, int64_t workspace_bytes) const;
     /// Returns how many partials the workspace holds, but at most as many as a launch may write.
     int64_t partials(int64_t rows, int64_t workspace_bytes) const;
-    /// Return the bytes for a batch; INT64_MAX if the number does not fit 64 bits.
+    /// Return the bytes for a batch; INT64_MAX if the number does not fit in 64 bits.
     int64_t minimum_workspace(Batch batch) const {
         return workspace(batch.all_rows(), cuda.all_slices == 1 ? std::max<int64_t>(batch.slices, 1) : 1);
     }
@@ -108,7 +108,7 @@ struct Geometry {
         if (is_split(rows, workspace_bytes)) return split_workspace();
         return workspace(rows, cuda.slice_parts > 0 ? partials(rows, workspace_bytes) : groups(rows, workspace_bytes));
     }
-    /// Returns rows * group / groups, rounded down, even if rows * group does not fit 64 bits.
+    /// Returns rows * group / groups, rounded down, even if rows * group does not fit in 64 bits.
     static int64_t row_begin(int64_t rows, int64_t groups, int64_t group) {
         return rows / groups * group + rows % groups * group / groups;
     }

@@ -62,8 +62,8 @@ class PointSet {
     std::vector<std::shared_ptr<const Source>> sources_;
 };
 
-/// Does what heuristic() in schedule.h does, but with these points. Adds what decided to `reasons`, in the form of
-/// heuristic_reasons().
+/// Does what heuristic() in schedule.h does, but with these points. Appends the reasons that heuristic_reasons() would
+/// return to `reasons`.
 Schedule heuristic(const Spec& spec, const Target& target, const PointSet& points,
                    std::vector<std::string>* reasons = nullptr);
 

@@ -29,7 +29,8 @@ struct CpuSchedule {
     int prefetch = 0;        ///< what is prefetched: 0 nothing, the next row block into 1 L2 or 2 L1, 3 the current row
     int column_ranges = 1;   ///< launches of few rows divide every row into this many ranges of columns, 1..1024
     int thread_groups = 1;   ///< the most thread groups of such launches, each of which has all column ranges, 1..1024
-    int64_t split_rows = 0;  ///< a launch with up to this many rows has few; 0: every launch is divided into row groups
+    int64_t split_rows = 0;  ///< launches with up to this many rows count as few; 0: every launch is divided into row
+                             ///< groups
     int64_t nontemporal_kb = -1;  ///< stores outputs past the caches from this many KiB of x, dy and dx on; -1: never
     bool operator==(const CpuSchedule&) const = default;
 };
@@ -55,7 +56,8 @@ struct CudaSchedule {
     int threads_per_row = 32;  ///< threads per row in each block: 1, 2, 4, 8, 16 or a multiple of 32. two_pass: threads
                                ///< per block
     int rows_per_block = 1;    ///< teams of threads_per_row threads in a block
-    int rows_per_team = 0;     ///< the most rows per team, which increases the row groups; 0: row_groups share all rows
+    int rows_per_team = 0;     ///< the most rows that a team takes, so more rows need more row groups; 0: row_groups
+                               ///< share all rows
     int cluster = 1;           ///< blocks that share a row: 1, 2, 4, 8 or 16 (sm_90)
     int blocks_per_sm = 1;     ///< the number of resident blocks for which registers are limited
     int vector_width = 1;      ///< elements per load, a power of two that divides cols
@@ -103,8 +105,8 @@ Status usability(const Spec& spec, const Schedule& schedule, const Target& targe
 /// For specs with `invariant` that differ only in rows, all schedules add the elements of a row in the same order.
 Schedule heuristic(const Spec& spec, const Target& target);
 
-/// Returns a schedule for `open`, which leaves rows or slices to the launch, made from a schedule for `spec`, the same
-/// problem with numbers. If the rows limited the row groups, there are now as many as the device runs at once.
+/// Adapts a schedule for `spec` to `open`, the same problem with rows or slices that the launch gives. If the number of
+/// rows limited the row groups, the result has as many as the device runs at once.
 Schedule for_open_rows(const Schedule& schedule, const Spec& spec, const Spec& open, const Target& target);
 
 /// Explains heuristic() to people: returns the measured points, or the properties of the problem, that decided.

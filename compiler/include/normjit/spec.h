@@ -34,7 +34,7 @@
 
 namespace normjit {
 
-/// The most columns. The number of a column then fits a signed 32-bit register on every target.
+/// The most columns. The number of a column then fits in a signed 32-bit register on every target.
 inline constexpr int64_t max_cols = INT32_MAX;
 
 /// A tensor of a problem. With slices, matrices are [S,M,N] and rows [S,M]; the strides of both are given at launch.

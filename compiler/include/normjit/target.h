@@ -61,7 +61,7 @@ struct Target {
     bool operator==(const Target&) const = default;
 };
 
-/// The limits of a machine. Values that are derived from sizes within these limits fit 64 bits.
+/// The limits of a machine. Values that are derived from sizes within these limits fit in 64 bits.
 struct TargetLimits {
     static constexpr int most_cores = 1 << 16;  ///< also the most multiprocessors
     static constexpr int64_t most_cache_bytes = int64_t{1} << 40;

@@ -26,8 +26,8 @@ struct PrepareOptions {
     void* stream = nullptr;  ///< used only on a miss: see Engine::load()
     /// The M and S of the launches to come, where the spec leaves them open; 0: unknown, and the schedule is for many
     /// rows. A kernel takes any number of rows, but is fastest for about as many as it was prepared for. Numbers that
-    /// differ by less than a fifth mostly share a kernel. They have no effect on specs with `invariant`, or with a
-    /// schedule.
+    /// differ by less than a fifth mostly share a kernel. These numbers have no effect on specs with `invariant`, or if
+    /// a schedule is given.
     int64_t expected_rows = 0, expected_slices = 0;
 };
 
@@ -36,8 +36,8 @@ class Device;
 /// Thread safe; copies share one engine. Kernels keep the parts of it that they need alive. A thread that is cancelled
 /// (pthread_cancel) during a call ends only after the call.
 ///
-/// Destroying the last copy waits for the current background task, which may open a library. It must not happen inside
-/// dlopen() or dlclose(), in a static object of a library, because these hold the loader's lock.
+/// Destroying the last copy waits for the current background task, which may open a library. Do not destroy it inside
+/// dlopen() or dlclose(), for example in a library's static object: these hold the loader's lock.
 ///
 /// fork(): a child may go on using an engine and its kernels; the engine's own threads are started again. fork() waits
 /// while other threads create an engine, prepare, compile or tune. For background work it waits only for the current
@@ -57,7 +57,7 @@ class Engine {
     const Target& target() const;
     /// Returns the number of CPU threads of a launch; 1 for a GPU.
     int threads() const;
-    /// Returns, for people, whose threads these are: "own", "libgomp.so.1's"; empty for a GPU.
+    /// Returns a text that says whose threads these are: "own", "libgomp.so.1's"; empty for a GPU.
     std::string whose_threads() const;
 
     /// Returns the device as tuning records identify it.
@@ -67,8 +67,8 @@ class Engine {
     /// or the heuristic.
     ChosenSchedule choose(const Spec& spec) const;
 
-    /// Returns a digest, independent of their order, of all specs that were prepared without a schedule, and of the
-    /// schedules that they got. Ranks with equal digests have kernels that give equal bits for equal data.
+    /// Returns a digest of all specs that were prepared without a schedule, and of the schedules that they got. Their
+    /// order does not matter. Ranks with equal digests have kernels that give equal bits for equal data.
     uint64_t plan_digest() const;
 
     /// Returns the kernel for the spec: the engine's own if it has one, else one from the cache, else a new one. The
@@ -87,12 +87,12 @@ class Engine {
     Expected<Artifact> compile(const Spec& spec, void* stream = nullptr) const;
     Expected<Artifact> compile(const Spec& spec, const Schedule& schedule, void* stream = nullptr) const;
 
-    /// Loads an artifact. Refuses with `unavailable` one that needs something which this machine lacks.
+    /// Loads an artifact. Fails with `unavailable` if the artifact needs something that this machine lacks.
     ///
     /// On a GPU this happens in the calling thread's current CUDA context if that belongs to the device, else in the
     /// primary context. The kernel is made ready there, so that a graph may capture its launches at once. The call is
-    /// refused with `capturing` while `stream` (a CUstream) is capturing or, if it is null, while any stream is
-    /// capturing that the default stream waits for. It does not affect captures on other streams, in any thread.
+    /// refused with `capturing` while `stream` (a CUstream) is capturing or, if `stream` is null, while a stream that
+    /// the default stream waits for is capturing. It does not affect captures on other streams, in any thread.
     Expected<Kernel> load(const Artifact& artifact, void* stream = nullptr) const;
 
   private:

@@ -59,8 +59,8 @@ class Kernel {
     /// argument and what is allowed; nothing has been written then. The same arguments give the same bits for any
     /// number of threads. The size of the workspace affects the bits only through the row groups that fit and, on a
     /// CPU, through whether there is room to split the columns of few rows. The strides of slices affect them as well:
-    /// slices without gaps are treated as one slice with all rows, and if slices lie closer together than rows, they
-    /// come first.
+    /// slices without gaps are treated as one slice with all rows, and if slices lie closer together than rows, the
+    /// same row of all slices is computed before the next row.
     ///
     /// CPU: the outputs have been written when it returns. GPU: the work is on the stream when it returns; the tensors,
     /// the workspace and the kernel must stay until it is done. A graph may capture it. It runs in the stream's context

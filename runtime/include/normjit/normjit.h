@@ -5,10 +5,10 @@
  * differences.
  *
  * Functions that can fail return a normjit_status, and normjit_last_error() gives the reason in words. Nothing throws.
- * A call that fails makes no handle, and leaves the caller's pointer to one as it was.
- * Structs start with their size: normjit_arguments a = {.size = sizeof a}. Fields that are zero take their defaults,
- * except in a normjit_spec. Several threads may use a handle at once. Destroying NULL does nothing.
- * dlclose() does not unload the library, so handles stay valid. */
+ * A call that fails makes no handle and does not change the caller's pointer. Structs start with their size:
+ * normjit_arguments a = {.size = sizeof a}. Fields that are zero take their defaults, except in a normjit_spec. Several
+ * threads may use a handle at once. Destroying NULL does nothing. dlclose() does not unload the library, so handles
+ * stay valid. */
 #ifndef NORMJIT_NORMJIT_H
 #define NORMJIT_NORMJIT_H
 
@@ -96,7 +96,7 @@ typedef struct normjit_artifact normjit_artifact;
 
 /* Returns the version of the library; NORMJIT_VERSION is the version of this header. */
 NORMJIT_API int32_t normjit_version(void);
-/* Returns why this thread's last failed call did not return NORMJIT_OK. Valid until the next such call. */
+/* Returns why this thread's last failed call failed. The text is valid until its next failed call. */
 NORMJIT_API const char* normjit_last_error(void);
 
 /* Returns "dx" for NORMJIT_DX; NULL if the library knows no tensor with this number. */
@@ -105,8 +105,9 @@ NORMJIT_API const char* normjit_tensor_name(int32_t tensor);
 /* Texts and bytes are written to the caller's buffer. *bytes receives their size, including the zero at the end of a
  * text. If the buffer is null, nothing is written; a buffer that is too small is an error. */
 
-/* ---- the problem: spec.h. In a normjit_spec, zero means zero: eps is 0, and every type is f32, even for tensors that
- * the pass does not have, which is refused. normjit_spec_parse() fills a spec with the defaults of a text. */
+/* ---- the problem: spec.h. In a normjit_spec, zero means zero: eps is 0, and every type is f32. Set the types of
+ * tensors that the pass does not have to NORMJIT_NONE, or the spec is refused. normjit_spec_parse() fills a spec with
+ * the defaults of a text. */
 typedef struct normjit_spec {
     size_t size;
     int32_t norm;   /* normjit_norm */
@@ -131,8 +132,8 @@ typedef struct normjit_spec {
 /* Parses "layernorm cols=4096 x=bf16 gamma=f32", with defaults for what is missing. If the text has a formula
  * (compiler/FORMULAS.md), the spec keeps the pointer. */
 NORMJIT_API normjit_status normjit_spec_parse(const char* text, normjit_spec* spec);
-/* Writes a formula on one line, in the form in which a spec's text may begin with it. For the name of a norm in the
- * library, writes that norm's formula. */
+/* Writes a formula on one line, so that the text of a spec can begin with it. For the name of a norm in the library,
+ * writes that norm's formula. */
 NORMJIT_API normjit_status normjit_formula_line(const char* formula, char* buffer, size_t capacity, size_t* bytes);
 /* Writes the names of the numbers that a formula takes, joined by commas. The lengths of runs of columns, such as R in
  * [N/R], come first. `formula` is as in normjit_formula_line(). */
@@ -184,7 +185,7 @@ typedef struct normjit_log {
 typedef struct normjit_engine_options {
     size_t size;
     const char* device; /* NULL: "cpu" */
-    int32_t threads;    /* schedules are chosen for as many; 0: one per core, or as many as OpenMP has */
+    int32_t threads;    /* CPU threads that schedules are chosen for; 0: one per core, or as many as OpenMP has */
     normjit_parallel_for parallel_for;
     normjit_allocator allocator;
     normjit_log log;
@@ -202,7 +203,7 @@ typedef struct normjit_engine_options {
     int32_t thread_policy;      /* normjit_thread_policy: ThreadPolicy */
     int64_t most_kernels;       /* most kept in memory; the least recently used go first; 0: from the environment */
     int64_t most_kernel_bytes;  /* the most bytes of their code; 0: from the environment */
-    void* openmp_user;          /* dlopen() handle of a library whose OpenMP runtime to use; NULL: the process's */
+    void* openmp_user;          /* dlopen() handle of a library whose OpenMP runtime is used; NULL: the process's */
 } normjit_engine_options;
 
 /* `options` may be NULL. Destroying an engine leaves its kernels usable. */
@@ -211,8 +212,8 @@ NORMJIT_API void normjit_engine_destroy(normjit_engine* engine);
 /* Names the code generator: "x64", "llvm 19.1.7", "cuda"; if there is none, "portable", which is many times slower. */
 NORMJIT_API normjit_status normjit_engine_backend(const normjit_engine* engine, char* buffer, size_t capacity,
                                                   size_t* bytes);
-/* Returns the number of CPU threads of a launch and, for people, whose they are: "own", "libgomp.so.1's"; 1 and "" for
- * a GPU. `threads` may be NULL. */
+/* Returns the number of CPU threads of a launch, and a text that says whose they are: "own", "libgomp.so.1's"; 1 and ""
+ * for a GPU. `threads` may be NULL. */
 NORMJIT_API normjit_status normjit_engine_threads(const normjit_engine* engine, int32_t* threads, char* buffer,
                                                   size_t capacity, size_t* bytes);
 /* Returns Engine::plan_digest(). Ranks with equal digests have kernels that give equal bits for equal data. */
@@ -247,7 +248,8 @@ NORMJIT_API normjit_status normjit_load(normjit_engine* engine, const normjit_ar
  * 0 slices are one, NORMJIT_NO_SLICES is none. Either pointer may be NULL. */
 NORMJIT_API normjit_status normjit_kernel_workspace_bytes(const normjit_kernel* kernel, int64_t rows, int64_t slices,
                                                           int64_t* minimum, int64_t* preferred);
-/* Does the same for one slice with the rows of all slices. It is for programs older than the function above. */
+/* Does the same for one slice that has the rows of all slices. Kept for programs that are older than
+ * normjit_kernel_workspace_bytes(). */
 NORMJIT_API normjit_status normjit_kernel_workspace(const normjit_kernel* kernel, int64_t rows, int64_t* minimum,
                                                     int64_t* preferred)
     __attribute__((deprecated("use normjit_kernel_workspace_bytes")));

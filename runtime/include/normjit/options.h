@@ -16,17 +16,17 @@
 
 namespace normjit {
 
-/// Where prepare() finds and keeps compiled kernels between processes: first in packs, then in the folder. An entry
+/// Where compiled kernels are kept between processes. prepare() looks in the packs first, then in the folder. An entry
 /// that is damaged or cannot be written only costs time, and is reported to the log. Options that are not set come from
 /// the environment (NORMJIT_CACHE_...; XDG_CACHE_HOME or HOME).
 struct CacheOptions {
     std::optional<std::string> folder = {};  ///< shared by any number of processes; "": no folder
     /// The approximate limit of the folder's size. Beyond it, the least recently used entries are removed first. It is
-    /// checked only now and then: before a check, a process may add a 64th of the limit.
+    /// checked only now and then: between two checks, a process may add a 64th of the limit.
     std::optional<int64_t> bytes = {};
     std::optional<std::vector<std::string>> packs = {};  ///< files made by `normjit cache pack`
-    std::optional<bool> everything = {};  ///< also keeps code that the x86-64 generator makes faster than it can be
-                                          ///< read
+    std::optional<bool> everything = {};  ///< also keeps code that takes longer to read than to generate (x86-64
+                                          ///< generator)
     /// Allows a folder that others may write to. Its content is run as code. Without this option, a folder or file that
     /// belongs to another user (except root), or that the group or others may write to, is reported to the log and not
     /// used. To share a folder, create it with the rights that its users need. Packs are always trusted: name only
@@ -47,11 +47,11 @@ std::string_view name(IsaCap cap);
 ///
 /// Measuring takes memory for the problem's tensors, and uses the engine's CPU threads. A dynamic M is measured with
 /// about PrepareOptions::expected_rows rows, separately for each number, or with ScheduleSpace::usual_rows if that is
-/// unknown. On a CPU all measured launches use the same tensors, so problems that fit the caches are measured in the
-/// caches: measuring outside the caches takes twice their size in memory, which `normjit tune` uses and an engine
-/// cannot spare. Records of `normjit tune` take precedence. While a graph is being captured, measuring is refused, as
-/// is making any kernel. The same schedule always gives the same bits, but two processes may choose different
-/// schedules: see Engine::plan_digest().
+/// unknown. On a CPU all measured launches use the same tensors, so a problem that fits in the caches is measured with
+/// its data in the caches. (`normjit tune` measures with data that no cache holds, which takes twice the caches' size
+/// in memory.) Records of `normjit tune` take precedence. While a graph is being captured, measuring is refused, as is
+/// making any kernel. The same schedule always gives the same bits, but two processes may choose different schedules:
+/// see Engine::plan_digest().
 enum class TunePolicy : uint8_t { off, on_miss, background };
 inline constexpr TunePolicy all_tune_policies[] = {TunePolicy::off, TunePolicy::on_miss, TunePolicy::background};
 
@@ -61,10 +61,10 @@ inline constexpr TunePolicy all_tune_policies[] = {TunePolicy::off, TunePolicy::
 /// use, own threads are faster. `automatic`: OpenMP's threads if a runtime is loaded when the engine is created, else
 /// own threads.
 ///
-/// The runtime is searched when the engine is created, not later: the number of threads affects the choice of
-/// schedules, and a launch searches nothing. A program that loads a runtime later should create its engine after that,
-/// or name the policy. A launch from inside a parallel region runs on its calling thread, and so does a launch in the
-/// child of a fork with libgomp. The bits do not depend on how many threads take part.
+/// The engine looks for a runtime only when it is created: the number of threads affects the choice of schedules, and a
+/// launch looks nothing up. A program that loads a runtime later should create its engine after that, or name the
+/// policy. A launch from inside a parallel region runs on its calling thread, and so does a launch in the child of a
+/// fork with libgomp. The bits do not depend on how many threads take part.
 enum class ThreadPolicy : uint8_t { automatic, own, openmp };
 inline constexpr ThreadPolicy all_thread_policies[] = {ThreadPolicy::automatic, ThreadPolicy::own,
                                                        ThreadPolicy::openmp};
@@ -99,12 +99,12 @@ struct EngineOptions {
     std::optional<std::vector<std::string>> record_files = {};  ///< tuning records; if not set, NORMJIT_RECORDS
     bool shipped_records = true;                                ///< also use the tuning records in the library
     TunePolicy tune = TunePolicy::off;
-    double tune_seconds = 0.5;  ///< for one spec, including making its data; the candidate that is being measured at
-                                ///< the end is the last
+    double tune_seconds = 0.5;  ///< for one spec, including making its data; a candidate that is being measured when
+                                ///< the time is over is the last
 };
 
 /// Returns the CPU that this process runs on: instructions, available cores, cache sizes. Without a cap, NORMJIT_ISA
-/// decides. Fails if that has no valid value.
+/// decides, and a value of it that is not allowed is an error.
 Expected<Target> host_target(std::optional<IsaCap> cap = {});
 
 }  // namespace normjit

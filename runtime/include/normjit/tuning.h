@@ -62,8 +62,8 @@ Expected<TuningRecord> parse_record(std::string_view line);
 /// Where a schedule comes from.
 enum class TuningTier : uint8_t {
     exact,         ///< a record of this problem and device
-    nearest_rows,  ///< a record of this device and problem, but for an M within a factor of 2, or the largest M if it
-                   ///< is dynamic
+    nearest_rows,  ///< a record of this device and problem, but for an M within a factor of 2, or for the largest M if
+                   ///< the spec leaves M to the launch
     architecture,  ///< a record of another device of this architecture, if it was at least 5 % faster than the
                    ///< heuristic
     heuristic      ///< there is no record
@@ -85,9 +85,9 @@ class TuningRecords {
     TuningRecords(TuningRecords&&) noexcept;
     TuningRecords& operator=(TuningRecords&&) noexcept;
 
-    /// Adds every line of `text`; later lines take precedence. `source` names the text in warnings and reasons, like
-    /// the name of a file. Skips blank lines and lines that start with #. Skips a line that is not a record with a
-    /// warning, "<source>:<line>: ..."; after 20 such warnings, a single one counts the rest.
+    /// Adds every line of `text`; later lines take precedence. `source` is the name of the text in warnings and
+    /// reasons, usually a file's. Skips blank lines and lines that start with #. A line that is not a record is skipped
+    /// with a warning, "<source>:<line>: ..."; after 20 such warnings, a single one counts the rest.
     std::vector<std::string> add(std::string_view text, const std::string& source);
 
     /// Adds lines that to_text() made, without reading them. The text must outlive this object. The first find() for a
