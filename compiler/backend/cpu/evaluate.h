@@ -36,7 +36,7 @@ struct Environment {
 };
 
 /// Emits a body once. Takes registers for the body's own values and gives them back, except that results keep theirs in
-/// `around.live`. If there are too few registers, some values wait in the frame.
+/// `around.live`. If there are too few registers, some values are saved in the frame.
 void evaluate(Machine& machine, Registers& registers, const ir::Function& function, const Selection& body,
               Environment& around);
 

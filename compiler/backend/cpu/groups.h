@@ -2,9 +2,9 @@
 // The last sweep of a formula with group_max. It handles a row's columns group by group:
 //
 //     for each row: for each group of columns
-//         for each unit: load, compute, find the largest; values that the second pass reads wait in the frame
+//         for each unit: load, compute, find the largest; save the values that the second pass reads
 //         compute the values that the group shares, the same in all lanes; store the group's elements of outputs
-//         for each unit: load the inputs and the values that wait, compute, store
+//         for each unit: load the inputs and the saved values, compute, store
 #pragma once
 
 #include "backend/cpu/loop_bodies.h"
@@ -34,7 +34,7 @@ class GroupedSweep {
           elements_(plan.function, bodies_.elements),
           columns_(plan.spec.group_columns()) {
         const auto count = static_cast<int64_t>(bodies_.kept.size());
-        waiting_at_ = m_.reserve(count * columns_ * m_.element_bytes(), m_.register_bytes());
+        saved_at_ = m_.reserve(count * columns_ * m_.element_bytes(), m_.register_bytes());
     }
 
     /// Emits the sweep over a block of rows.
@@ -68,7 +68,7 @@ class GroupedSweep {
             around.live = live;
             around.load = [&, load = around.load](const Unit& to, ValueId id) {
                 if (!contains(bodies_.kept, id)) return load(to, id);
-                return Unit{{m_.read(to.vectors[0], waiting(id, unit)), {}}};
+                return Unit{{m_.read(to.vectors[0], saved_place(id, unit)), {}}};
             };
             evaluate(m_, registers, plan_.function, elements_, around);
         }
@@ -82,7 +82,7 @@ class GroupedSweep {
             Environment around = units_.environment(unit, bodies_.operands.reloads);
             around.live = row;
             around.sums = sums[0];
-            around.spill = [&](const Unit& value, ValueId id) { m_.write(waiting(id, unit), value.vectors[0]); };
+            around.spill = [&](const Unit& value, ValueId id) { m_.write(saved_place(id, unit), value.vectors[0]); };
             evaluate(m_, registers, plan_.function, operands_, around);
         }
         return one_of_each(m_, sums, reductions);
@@ -99,10 +99,10 @@ class GroupedSweep {
         live = around.live;
     }
 
-    /// Returns the address at which a value of a unit waits.
-    Address waiting(ValueId id, const Columns& unit) const {
+    /// Returns where a unit's value is saved between the two passes over a group.
+    Address saved_place(ValueId id, const Columns& unit) const {
         const int64_t number = std::ranges::find(bodies_.kept, id) - bodies_.kept.begin();
-        return {m_.frame(), {}, 1, waiting_at_ + (number * columns_ + unit.elements) * m_.element_bytes()};
+        return {m_.frame(), {}, 1, saved_at_ + (number * columns_ + unit.elements) * m_.element_bytes()};
     }
 
     Machine& m_;
@@ -113,7 +113,7 @@ class GroupedSweep {
     const GroupBodies bodies_;
     const Selection operands_, values_, elements_;
     const int64_t columns_;
-    int64_t waiting_at_ = 0;  ///< its offset in the frame
+    int64_t saved_at_ = 0;  ///< its offset in the frame
 };
 
 }  // namespace normjit::backend::cpu

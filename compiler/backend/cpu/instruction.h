@@ -42,8 +42,8 @@ enum class Instruction : uint8_t {
     accumulate_magnitude,   ///< sum[index] = the larger of sum[index] and |a|
     store,                  ///< tensor = a
     spill,                  ///< a is written to memory for a later sweep
-    save,                   ///< a waits in the frame, at `index`
-    restore,                ///< result = the value that waits at `index`
+    save,                   ///< a is saved in the frame, at `index`
+    restore,                ///< result = the value that was saved at `index`
     release                 ///< a gives up its registers
 };
 

@@ -78,7 +78,7 @@ LoopBody epilogue_body(const plan::Epilogue& epilogue) {
 
 namespace {
 
-/// Selects what the passes over a group compute.
+/// Decides which values each of the two passes over a group computes.
 class GroupSelection {
   public:
     explicit GroupSelection(const plan::Plan& plan)
@@ -96,9 +96,9 @@ class GroupSelection {
         for (const ValueId id : made_.maxima) first_[function_[id].operands[0]] = true;
         mark(first_, [&](ValueId id) { return !is_cached(id); });
         for (const ir::Output& output : sweep_.stores) second_[output.value] = second_[output.value] || !is_one(output);
-        mark(second_, [&](ValueId id) { return !is_cached(id) && !of_group_[id] && !may_wait(id); });
+        mark(second_, [&](ValueId id) { return !is_cached(id) && !of_group_[id] && !may_be_saved(id); });
         for (const ValueId id : sweep_.elements) {
-            if (second_[id] && may_wait(id)) made_.kept.push_back(id);
+            if (second_[id] && may_be_saved(id)) made_.kept.push_back(id);
         }
         made_.operands = body(first_, {});
         made_.operands.sums = made_.maxima;
@@ -116,7 +116,7 @@ class GroupSelection {
     /// True for an output with one element for each group.
     bool is_one(const ir::Output& output) const { return function_.operand(output.tensor).group > 1; }
     /// True if the second pass can read a value that the first has computed.
-    bool may_wait(ValueId id) const {
+    bool may_be_saved(ValueId id) const {
         return first_[id] && function_[id].shape == ir::Shape::matrix && function_[id].op != ir::Op::input;
     }
     template <class ReadsOn>
@@ -125,10 +125,10 @@ class GroupSelection {
                     [&](ValueId id) { return function_[id].shape != ir::Shape::rows && reads_on(id); });
     }
 
-    /// Returns a body that provides the needed values. Those in `waiting` are reloaded, not computed.
-    LoopBody body(const ir::PerValue<bool>& needed, const std::vector<ValueId>& waiting) const {
+    /// Returns a body that provides the needed values. Those in `saved` are reloaded, not computed.
+    LoopBody body(const ir::PerValue<bool>& needed, const std::vector<ValueId>& saved) const {
         plan::Sweep part;
-        std::vector<ValueId> reloads = waiting;
+        std::vector<ValueId> reloads = saved;
         for (const ValueId id : sweep_.elements) {
             if (needed[id] && !of_group_[id]) part.elements.push_back(id);
         }
@@ -139,7 +139,7 @@ class GroupSelection {
             if (needed[id]) reloads.push_back(id);
         }
         plan::Sweep computed = part;
-        std::erase_if(computed.elements, [&](ValueId id) { return contains(waiting, id); });
+        std::erase_if(computed.elements, [&](ValueId id) { return contains(saved, id); });
         LoopBody made = column_body(plan_, computed);
         made.results.clear();
         add_each(made.values, part.elements);

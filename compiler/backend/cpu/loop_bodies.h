@@ -20,7 +20,7 @@ LoopBody element_body(const plan::Sweep& sweep);
 /// The bodies of a last sweep with group_max, which handles a row's columns group by group.
 struct GroupBodies {
     std::vector<ValueId> maxima;  ///< the values of group_max
-    std::vector<ValueId> kept;    ///< elements that wait in the frame from one pass over a group to the next
+    std::vector<ValueId> kept;    ///< elements that are saved in the frame between the two passes over a group
     LoopBody operands;            ///< finds the maxima; runs for each unit of a group
     LoopBody values;              ///< computes values from the maxima, and the group's outputs; runs once per group
     LoopBody elements;            ///< does the rest; runs for each unit of a group
@@ -39,7 +39,7 @@ plan::Plan without_cached_columns(const plan::Plan& plan);
 /// of that loop.
 struct Demand {
     int registers = 0;
-    int least = 0;          ///< the most that any loop needs when as many values as possible wait in the frame
+    int least = 0;          ///< the most that any loop needs when as many values as possible are saved in the frame
     std::string_view loop;  ///< "strip" or "unroll"
     int width = 0;
 };

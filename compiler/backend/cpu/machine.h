@@ -46,8 +46,7 @@ class Machine {
 
     // The function. Its frame is laid out before it is entered.
     int64_t reserve(int64_t bytes, int64_t alignment);
-    /// Reserves places for registers that wait in the frame. The number an entry needs is known only after it has been
-    /// emitted.
+    /// Reserves room in the frame for saved registers. How much an entry needs is known only after it has been emitted.
     void reserve_saved_registers(int64_t count) { saved_at_ = reserve(count * register_bytes(), register_bytes()); }
     Address saved_register(int64_t number);
     int64_t saved_registers() const { return saved_registers_; }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Handles a body with more values than registers: some values wait in the frame, others are loaded again.
+// Handles a body with more values than registers: some values are saved in the frame, others are loaded again.
 #pragma once
 
 #include "backend/cpu/select.h"

@@ -25,7 +25,7 @@ Builder::Builder(llvm::Module& module, DType compute, Packing packing, const Tar
 /// the selection that keeps them out of a sum (TargetLowering::SimplifyDemandedVectorElts). It leaves a constrained
 /// division alone.
 Value* Builder::divide(Value* a, Value* b) {
-    if (features_.masks) return CreateFDiv(a, b);  // LLVM knows no lanes of a masked load
+    if (features_.masks) return CreateFDiv(a, b);  // LLVM assumes nothing about the lanes of a masked load
     return CreateConstrainedFPBinOp(llvm::Intrinsic::experimental_constrained_fdiv, a, b, nullptr, "", nullptr,
                                     llvm::RoundingMode::NearestTiesToEven, llvm::fp::ebIgnore);
 }

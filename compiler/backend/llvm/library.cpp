@@ -53,9 +53,9 @@ bool is_static_program() {
     return dl_iterate_phdr(look, nullptr) == without_interpreter;
 }
 
-/// Opens the library in the folders where the loader would look for it, one by one. By its name alone, the loader would
-/// return one that the process has loaded under this name before, such as that of another build of normjit; and in a
-/// program with a sanitizer, which calls dlopen() in place of its program, it would look at the sanitizer's RUNPATH.
+/// Opens the library in the folders where the loader would look for it, one by one. Given only the name, the loader may
+/// return a library of this name that the process has already loaded, for example from another build of normjit. With a
+/// sanitizer, which calls dlopen() for the program, it would use the sanitizer's RUNPATH.
 Expected<void*> open_library() {
     constexpr int how = RTLD_NOW | RTLD_LOCAL;
     for (const std::string& folder : search_path()) {

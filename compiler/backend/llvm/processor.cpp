@@ -63,8 +63,8 @@ void register_targets() {
 }
 
 /// Skips passes that make code slower. Machine sinking moves the sums of a loop behind the rare branches of bf16
-/// stores, so that the values to be added wait on the stack. Loop strength reduction takes a fifth of the compile time
-/// for f32 on x86, where it gains nothing, because addresses have a base, an index and a constant (NOTES N-206).
+/// stores, so that the values to be added are spilled. Loop strength reduction takes a fifth of the compile time for
+/// f32 on x86, where it gains nothing, because addresses have a base, an index and a constant (NOTES N-206).
 class PassGate final : public ConstPassGate {
   public:
     explicit PassGate(const llvm::Triple& triple) : has_indexed_addresses_(triple.isX86()) {}

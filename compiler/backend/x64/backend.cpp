@@ -29,7 +29,7 @@ Status legal(const plan::Plan& plan) {
     NORMJIT_RETURN_IF_ERROR(cpu::check(plan));
     const Demand demand = register_demand(plan);
     const auto& cpu = std::get<CpuSchedule>(plan.schedule.device);
-    const bool is_least = cpu.strip == 1 && cpu.unroll == 1 && cpu.overlap == 0;  // if so, values wait in the frame
+    const bool is_least = cpu.strip == 1 && cpu.unroll == 1 && cpu.overlap == 0;  // if so, the frame holds values
     const int needed = is_least ? demand.least : demand.registers;
     if (needed <= Assembler::value_registers) return {};
     const std::string reason = fmt::format("schedule: {}={}: this spec then needs {} vector registers; there are {}",
@@ -37,9 +37,8 @@ Status legal(const plan::Plan& plan) {
     return is_least ? unavailable(reason) : invalid_argument(reason);
 }
 
-/// Emits an entry at the start of a cache line. If it has two names, both share the code, and
-/// second_argument() tells which was called. Returns how many registers wait in the frame, of which
-/// `saved_registers` have a place.
+/// Emits an entry at the start of a cache line. If it has two names, both share the code, and second_argument() tells
+/// which was called. Returns how many registers the code saves in the frame, which has room for `saved_registers`.
 int64_t emit_entry(Assembler& assembler, const cpu::Entry& entry, int64_t saved_registers,
                    std::vector<EntryPoint>& points) {
     const auto point = [&](const std::string& name) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The half of the machine that is no vector arithmetic: numbers, addresses, branches and the frame.
+// The part of the machine without vector arithmetic: numbers, addresses, branches and the frame.
 #pragma once
 
 #include "backend/cpu/machine.h"
