@@ -24,8 +24,8 @@ struct CudaOperand {
 /// struct ends before slice_rows.
 struct CudaArguments {
     uint32_t parts;          ///< see RowPartition; 0 makes the sums of a final reduce zero
-    uint32_t rows_each;      ///< rows that the parts share, divided by (parts * CudaPath::rows_per_block); must fit 32
-                             ///< bits
+    uint32_t rows_each;      ///< the rows of all parts / (parts * CudaPath::rows_per_block), rounded down; must fit in
+                             ///< 32 bits
     uint32_t rows_extra;     ///< the remainder of that division
     uint32_t progress_slot;  ///< below cuda_progress_slots; launches that run at the same time are faster with
                              ///< different slots

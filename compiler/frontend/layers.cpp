@@ -98,7 +98,7 @@ class Layer {
     ir::Named values_;
 };
 
-/// Writes an output only if the spec requests it, which is rare; otherwise the formula does not contain it.
+/// Writes an output if the spec requests it. Few specs do, so the formula of the others does not mention it.
 void write_asked(Builder& b, const Spec& spec, Tensor tensor, Expr value) {
     if (spec.writes(tensor)) b.output(tensor, value);
 }

@@ -28,7 +28,7 @@ T softplus(T a) {
 
 /// The factors of gelu_tanh(a) = a * sigmoid(a * (linear + cubic * a * a)): 2 * sqrt(2 / pi), and 0.044715 times that.
 constexpr double gelu_linear = 1.5957691216057308, gelu_cubic = 0.07135481627260025;
-/// What rounding to double takes from them.
+/// The parts of these numbers that rounding to double removes.
 constexpr double gelu_linear_low = -9.9693088091109203e-17, gelu_cubic_low = -6.1751499181553155e-19;
 /// From here on the sigmoid in gelu_tanh is exactly 0 or 1.
 constexpr double gelu_tanh_far = 22;

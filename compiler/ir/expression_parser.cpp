@@ -82,7 +82,7 @@ struct ExpressionParser::Waiting {
     /// How tightly it binds the operand. A sign is between * and ^: -a ^ 2 is -(a ^ 2).
     enum Binding { open, sum, product, sign, power, sign_of_exponent };
 
-    /// Returns `open` for a token that is no operator between two operands.
+    /// Returns `open` for a token that is not an operator between two operands.
     static Binding binding_of(const Token& token) {
         if (token.kind != Token::Kind::symbol) return open;
         switch (token.text[0]) {
@@ -107,8 +107,8 @@ struct ExpressionParser::Waiting {
     std::vector<ValueId> operands = {};  ///< the function's operands so far
 };
 
-/// Parses by operator precedence: what waits for an operand is in a list, not on the stack of the thread, which may be
-/// small.
+/// Parses by operator precedence. Operators that wait for an operand are in a list, not on the thread's stack, which
+/// may be small.
 Expected<ValueId> ExpressionParser::sum() {
     std::vector<Waiting> waiting;
     for (;;) {
@@ -178,7 +178,7 @@ Status ExpressionParser::apply_tighter(std::vector<Waiting>& waiting, ValueId& v
     return {};
 }
 
-/// Ends an operand of a parenthesis or a function. If it is the last, `value` becomes that of the whole; otherwise
+/// Ends an operand of a parenthesis or a function. If it is the last, `value` becomes the value of the whole; otherwise
 /// returns false.
 Expected<bool> ExpressionParser::close(Waiting& opened, ValueId& value) {
     const Token& at = opened.at;

@@ -28,8 +28,8 @@ using NumberOf = std::function<std::optional<double>(std::string_view)>;
 using Named = std::map<std::string, ValueId, std::less<>>;
 
 /// Returns the formula's function. The header declares the columns and the tensors that are not missing, and `number`
-/// gives the numbers. Inputs that only the header declares become values of the function too. `values` gets the inputs
-/// and every named value. Errors give a position.
+/// returns the value of each number by its name. Inputs that only the header declares also become values of the
+/// function. `values` gets the inputs and every named value. Errors give a position.
 Expected<Function> read_formula(std::string_view text, Function header, const NumberOf& number, Named& values);
 
 }  // namespace normjit::ir

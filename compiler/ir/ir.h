@@ -168,7 +168,7 @@ std::string print(const Function& function);
 PerValue<std::optional<std::string>> statements(const Function& function);
 
 /// Returns the name that print() writes for each value, its own or a generated one; empty for a value that is inside
-/// its user. name() returns one of them, and takes as long.
+/// its user. name() returns the name of one value, but takes as long.
 PerValue<std::string> names(const Function& function);
 std::string name(const Function& function, ValueId id);
 

@@ -67,8 +67,7 @@ class Lexer {
         while (at_ < text_.size() && (is_letter(text_[at_]) || is_digit(text_[at_]))) ++at_;
     }
 
-    /// Skips blanks and comments, which go from a # to the end of the line. Inside parentheses, line ends are blanks
-    /// too.
+    /// Skips blanks and comments, which go from a # to the end of the line. Inside parentheses, a line end is a blank.
     void skip_blanks() {
         for (;; ++at_) {
             if (at_ < text_.size() && text_[at_] == '#') at_ = std::min(text_.find('\n', at_), text_.size());

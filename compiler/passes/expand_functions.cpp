@@ -42,7 +42,7 @@ struct Numbers {
     double log1p_least;             ///< less than the smallest 1 + a that is not 0
     double gelu_most;               ///< gelu of anything less than -gelu_most is 0
     double middle;                  ///< of the range of tail
-    double tail_low;                ///< what rounding takes from the first coefficient of tail
+    double tail_low;                ///< what rounding removes from the first coefficient of tail
     std::span<const double> exp;    ///< (exp(r) - 1 - r) / r^2 for |r| <= ln(2) / 2
     std::span<const double> atanh;  ///< (2 * atanh(s) - 2 * s) / s^3 as a polynomial in s^2, for s <= 1/3
     std::span<const double> erf;    ///< (erf(x) - x) / x as a polynomial in x^2, for x <= 1
@@ -210,7 +210,7 @@ class Expansion {
     E curve(E r) { return r * r * polynomial(r, numbers_.exp); }
     /// Returns exp(r) - 1 for |r| <= ln(2) / 2.
     E expm1(E r) { return curve(r) + r; }
-    /// Returns a * b, less a * b rounded.
+    /// Returns a * b minus the rounded product.
     E product_error(E a, E b) { return apply(Op::product_error, a, b); }
 
     /// Returns a - k * ln 2.
@@ -236,12 +236,12 @@ class Expansion {
     };
 
     /// Returns sigmoid(a + low), where `low` is too small to be a part of a. Adds 1 to the power of two first. That sum
-    /// is exact for most powers; `lost` is what rounding takes from it.
+    /// is exact for most powers; `lost` is what rounding removes from it.
     Fraction sigmoid(E a, E low) {
         const E x = apply(Op::min, at_least(a, numbers_.exp_least), number(numbers_.sigmoid_most));
         const E k = halvings(x);
         const E small = low.id == ir::no_value ? k * numbers_.ln2_low : k * numbers_.ln2_low - low;
-        const E m = expm1((k * numbers_.ln2_high - x) + small);  // early, so that few values wait for it in registers
+        const E m = expm1((k * numbers_.ln2_high - x) + small);  // early, so that few values occupy registers meanwhile
         const E power = apply(Op::ldexp, number(1), k);
         const E sum = power + 1, lost = power - (sum - 1);
         return {power, sum + (m + lost)};
@@ -258,7 +258,7 @@ class Expansion {
 
     E silu(E a) { return gated(a, numbers_.exp_least, sigmoid(a)); }
 
-    /// Returns what rounding to the compute type takes from value + low.
+    /// Returns value + low, minus `value` rounded to the compute type.
     double low_of(double value, double low) {
         const bool wide = function_.compute == DType::f64;
         return value - (wide ? value : static_cast<double>(static_cast<float>(value))) + low;
@@ -279,8 +279,8 @@ class Expansion {
         return gated(a, -most, sigmoid(v, product_error(x, factor) + x * all));
     }
 
-    /// With m = exp(2 * |a|) - 1, which loses no digits near 0, tanh(|a|) is m / (m + 2). `lost` is what rounding took
-    /// from the sum, and (1 - quotient) / 2 is 1 / (m + 2).
+    /// With m = exp(2 * |a|) - 1, which loses no digits near 0, tanh(|a|) is m / (m + 2). `lost` is what rounding
+    /// removed from the sum, and (1 - quotient) / 2 is 1 / (m + 2).
     E tanh(E a) {
         const E half = apply(Op::min, apply(Op::abs, a), number(numbers_.tanh_most));
         const E x = half + half;
@@ -305,14 +305,15 @@ class Expansion {
         return f - (half - s * (square * polynomial(square, numbers_.atanh) + half));
     }
 
-    /// Returns log(u), where u is 1 + a rounded, plus what the rounding took: log(1 + (1 + a - u) / u), which is about
-    /// (1 + a - u) / u and matters only for small a. The limits prevent infinity minus infinity, and 0 / 0.
+    /// Returns log(u), where u is 1 + a rounded, plus what the rounding removed: log(1 + (1 + a - u) / u), which is
+    /// about (1 + a - u) / u and matters only for small a. The limits prevent infinity minus infinity, and 0 / 0.
     E log1p(E a) {
         const E small = apply(Op::min, a, number(numbers_.log1p_small)), u = small + 1;
         return log(a + 1) + (small - (u - 1)) / at_least(u, numbers_.log1p_least);
     }
 
-    /// Returns exp(t^2 / 2) * erfc(t / sqrt(2)) / 2 for t >= 0: the tail of the normal distribution over its density.
+    /// Returns exp(t^2 / 2) * erfc(t / sqrt(2)) / 2 for t >= 0: the tail of the normal distribution, divided by its
+    /// density.
     E tail(E t) {
         const E inverse = number(1) / (t + numbers_.middle);
         return polynomial((t - numbers_.middle) * inverse, numbers_.tail) * inverse;

@@ -16,8 +16,8 @@ namespace normjit::passes {
 /// Folds constants, and drops + 0, - 0, * 1 and / 1.
 ir::Function fold_constants(const ir::Function& function);
 
-/// Makes a matrix output that is itself an input a copy of it. A CPU stores a value as soon as it has it; the copies
-/// make it read all inputs first, some of which may lie in the memory of an output.
+/// Copies inputs that are stored unchanged as matrix outputs. A CPU stores a value as soon as it has it. With the
+/// copies it reads all inputs first, which matters if an input lies in the memory of an output.
 ir::Function copy_inputs(const ir::Function& function);
 
 /// Rewrites the function so that neighbour() is only applied to inputs: the neighbour of the result of an element-wise
@@ -36,7 +36,7 @@ ir::Function expand_gates(const ir::Function& function);
 ir::Function expand_shared_gates(const ir::Function& function);
 
 /// Writes exp, sigmoid and the other functions as arithmetic: additions, products, powers of two and polynomials. CPU
-/// back ends then need to know no function, and all compute the same bits; GPUs have their own functions.
+/// back ends then need no code for functions, and all compute the same bits; GPUs have their own functions.
 ir::Function expand_functions(const ir::Function& function);
 
 /// Keeps one of several values that are computed in the same way.

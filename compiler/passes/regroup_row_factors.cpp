@@ -73,7 +73,7 @@ class Regrouping {
     bool is_matrix(ValueId id) const { return at(id).shape == Shape::matrix; }
     bool is_sum(ValueId id) const { return at(id).op == Op::add || at(id).op == Op::sub; }
 
-    /// Returns the operand of a matrix product that has this shape; no_value if there is none.
+    /// For an element-wise product [M,N], returns its first operand of this shape; else no_value.
     ValueId factor_of(ValueId id, Shape shape) const {
         if (at(id).op != Op::mul || !is_matrix(id)) return no_value;
         for (const ValueId operand : at(id).operands) {

@@ -35,7 +35,7 @@ struct ElementWork {
 };
 ElementWork element_work(const Spec& spec, const Target& target);
 
-/// Finds CudaPlan::sums and CudaPlan::sums_of_outputs.
+/// Sets CudaPlan::sums and CudaPlan::sums_of_outputs.
 void find_sums(const Plan& plan, CudaPlan& cuda);
 /// Returns ColumnSum::run of each sum.
 std::vector<int64_t> runs_of(const std::vector<ColumnSum>& sums);

@@ -26,7 +26,7 @@ constexpr Weights weight;
 constexpr double many_rows = 1e9;              // rows per multiprocessor
 constexpr double most_rows = 8;                // rows per multiprocessor: more rows only add work
 constexpr double most_work = 1 << 15;          // vectors per multiprocessor
-constexpr double most_work_of_sums = 1 << 18;  // larger, because the pace depends on the length of a launch
+constexpr double most_work_of_sums = 1 << 18;  // larger, because the best `pace` still changes for longer launches
 constexpr int64_t most_slice_rows = 128;
 constexpr int64_t narrow_vectors = 64;  // rows up to this length share a block, wherever they start
 

@@ -25,8 +25,8 @@ namespace {
 /// The weight of idle_lanes() in the distance, if a point's schedule has idle lanes here but not in its own problem.
 constexpr double idle_weight = 3;
 
-/// Returns the distance between devices, which is larger the less the points of `a` say about `b`. It is 0 for GPUs of
-/// the same architecture with about as many multiprocessors and about as much memory.
+/// Returns the distance between devices. The less the points of `a` say about `b`, the larger it is. It is 0 for GPUs
+/// of the same architecture with about as many multiprocessors and about as much memory.
 double device_distance(const CudaTarget& a, const CudaTarget& b) {
     constexpr double about = 0.07, other_architecture = 1, any_difference = 1;  // 0.07 is a factor of 1.05
     const auto ratio = [](auto x, auto y) {

@@ -45,8 +45,7 @@ Values vector_widths(const SearchedProblem& p, const Schedule&) {
     return filter({widest, widest / 2, cuda_of(p.heuristic).vector_width}, [](int64_t width) { return width > 0; });
 }
 
-/// Leaves each block at least 64 vectors of its row. Launches of few rows are faster with blocks as small as that
-/// (1x8192 bf16).
+/// Leaves each block at least 64 vectors of its row. Launches of few rows are faster with blocks as small as that.
 Values clusters(const SearchedProblem& p, const Schedule& so_far) {
     if (is_two_pass(so_far)) return {1};
     const int64_t vectors = plan::vectors_of_row(p.spec.cols, cuda_of(so_far).vector_width);

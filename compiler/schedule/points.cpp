@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::string_view device_word = "device", target_word = "target", separator = " | ";
 
-/// Divides a line at its last separator, because the text of a formula may contain the separator too.
+/// Divides a line at its last separator, because the text of a formula may contain the separator.
 Expected<std::pair<std::string_view, std::string_view>> split_last(std::string_view line) {
     const size_t at = line.rfind(separator);
     if (at == line.npos) return invalid_argument("a point is SPEC | SCHEDULE | SHARE DATE");

@@ -135,7 +135,7 @@ class FormulaReader : private FormulaDraft {
         return {};
     }
 
-    /// The forward pass, and those of its values that outputs with a gradient need.
+    /// The forward pass, and which of its values the outputs with a gradient need.
     struct Needed {
         ForwardPass pass;
         ir::PerValue<bool> by_outputs;

@@ -36,7 +36,7 @@ struct Said {
 /// Checks the rules that texts and structs share. Unlike a struct, a text may describe inputs that no output reads.
 Status check_rules(const Said& said);
 
-/// Does the same as validate() for a spec with a formula, whatever its text means.
+/// Does the same as validate() for a spec with a formula, but does not compare it with the meaning of its text.
 Status check_formula_spec(const Spec& spec);
 
 }  // namespace normjit
