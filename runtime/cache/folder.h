@@ -51,7 +51,7 @@ class Folder {
     std::string path_of(const File& file) const { return path_ + "/" + file.name; }
 
     /// Finds the artifact with this key: made by the given maker or, if there is none, by any maker; the last used
-    /// comes first. With a maker, the cost does not depend on the number of files. A file that is no such entry is
+    /// comes first. With a maker, the cost does not depend on the number of files. A file that is not such an entry is
     /// skipped, and reported to `damaged` with the reason.
     using Damaged = std::function<void(const std::string& path, const Status& reason)>;
     Expected<std::optional<Artifact>> find(std::string_view key, const std::optional<std::string>& maker,

@@ -55,7 +55,7 @@ namespace {
 /// between two of them is their geometric mean. All arithmetic is on integers, because a caller may trap inexact
 /// results.
 int64_t rounded(int64_t count) {
-    constexpr int digits = 30;  // the squares of the leading digits fit 64 bits
+    constexpr int digits = 30;  // the squares of the leading digits fit in 64 bits
     if (count < 0 || count > INT64_MAX / 2) return Request::unknown;
     if (count < 4) return count;
     const uint64_t all = static_cast<uint64_t>(count), floor = std::bit_floor(all);

@@ -206,7 +206,7 @@ class Checker {
         return error(tensor, "slice_stride is {}; the slices of an output may not overlap", placed.slice_stride);
     }
 
-    /// Computes the loops of the region and the number of its bytes; false if these do not fit 64 bits.
+    /// Computes the loops of the region and the number of its bytes; false if these do not fit in 64 bits.
     bool find_steps(const Operand& operand, const Argument& given, const LaunchOperand& placed, Region& region) const {
         const auto steps = [&](int64_t count, int64_t elements, Steps& to) {
             if (count <= 1) return true;

@@ -73,7 +73,7 @@ class OperandPlaces {
 
 /// Checks that the artifact's code may run on the arguments, and puts them in their places. An error is an
 /// invalid_argument that names the argument and says what is allowed. Tensors that the artifact does not have are
-/// ignored. Allocates only for an error. Afterwards every offset in bytes fits 64 bits.
+/// ignored. Allocates only for an error. Afterwards every offset in bytes fits in 64 bits.
 Status place_arguments(const Artifact& artifact, const OperandPlaces& places, const Arguments& arguments,
                        LaunchArguments& placed);
 

@@ -19,7 +19,7 @@ struct Environment {
     int64_t cache_bytes = int64_t{1} << 30;          ///< the most bytes in that folder
     bool cache_trust_others = false;                 ///< use the folder even if others may write to it
     std::vector<std::string> cache_packs;            ///< files that are searched before the folder
-    bool cache_everything = false;                   ///< also keep code that is made faster than it is read
+    bool cache_everything = false;                   ///< also keep code that takes longer to read than to make
     int64_t most_kernels = 4096;                     ///< the most kernels in an engine's memory
     int64_t most_kernel_bytes = int64_t{256} << 20;  ///< the most bytes of their code
     std::vector<std::string> record_files;           ///< tuning records

@@ -23,7 +23,7 @@ class ApiScope {
     ApiScope(const ApiScope&) = delete;
     ApiScope& operator=(const ApiScope&) = delete;
 
-    /// Lets a fork() that waits go on. The thread must not hold a lock of the library.
+    /// Lets a waiting fork() proceed. The thread must not hold a lock of the library.
     void let_forks_pass();
 
   private:

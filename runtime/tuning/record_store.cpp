@@ -80,15 +80,14 @@ struct TuningRecords::Impl {
     std::mutex mutex;  ///< find() locks it, because it reads lines
     std::vector<Entry> entries;
     std::unordered_multimap<std::string, size_t> by_problem;  ///< from the text of problem_of() to the index
-    /// Maps the same text with S, M and the device to the index.
+    /// From that text together with S, M and the device to the index.
     std::unordered_map<std::string, size_t> by_identity;
     std::vector<Unread> unread;
     std::unordered_set<int64_t> read_cols;  ///< values of cols whose unread lines have been read
     size_t lines = 0;
     std::optional<PointSet> points;  ///< if not set, those in the library
 
-    /// Returns the heuristic's choice. For a GPU, where the choice depends on the points, adds what decided to
-    /// `reasons`.
+    /// Returns the heuristic's choice. For a GPU, where points decide, appends the deciding ones to `reasons`.
     Schedule choose(const Spec& spec, const Target& target, std::vector<std::string>* reasons = nullptr) const {
         if (!target.is_cuda()) return heuristic(spec, target);
         return heuristic(spec, target, points ? *points : PointSet::shipped(), reasons);

@@ -246,7 +246,7 @@ class Kernel(_Handle):
 
 
 class _StandsIn(Exception):
-    """Carries a kernel past a cache."""
+    """Raised to return a kernel that a cache must not keep."""
 
 
 def keeps(make: Callable[..., Kernel]) -> Callable[..., Kernel]:

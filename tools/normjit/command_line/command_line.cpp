@@ -138,7 +138,7 @@ std::string option_text(const CLI::Option& option) {
     return text;
 }
 
-/// Makes the text of --help. CLI11's own wraps and spaces lines in another way in each version.
+/// Makes the text of --help. CLI11's own text has other line breaks and spaces in each version.
 class Help final : public CLI::FormatterBase {
   public:
     std::string make_help(const CLI::App* app, std::string name, CLI::AppFormatMode) const override {

@@ -18,8 +18,8 @@ struct Sizes {
     bool are_options = false;  ///< true if --rows and --slices give them, from 1 on
 };
 
-/// Joins words to the text of a spec. A word that is the name of a file with a formula, *.norm, or begins with one, as
-/// "gated.norm cols=64" does, has the formula in its place.
+/// Joins words to the text of a spec. If a word is or begins with the name of a file with a formula, as in "gated.norm
+/// cols=64", the formula replaces the name.
 Expected<std::string> spec_text(const std::vector<std::string>& words);
 
 /// Returns the names of the files that spec_text() and read_shapes() read for these words, and the other words.

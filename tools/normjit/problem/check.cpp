@@ -3,9 +3,9 @@
 //
 // A framework's way of computing is unknown. It has its own order of operations, so it may be off by 4 times the bound.
 // If some type is narrower than the compute type, it may round intermediate results to that type, as PyTorch's CPU
-// column sums do (2.15: an f32 dgamma of bf16 inputs is off by 3 %). This allows 4 spacings of the type, at the size of
-// the element or of its row; for a column sum sqrt(M + 1) times as many, because M roundings go both ways (Higham and
-// Mary, "A New Approach to Probabilistic Rounding Error Analysis", 2019).
+// column sums do. This allows 4 spacings of the type, at the size of the element or of its row; for a column sum sqrt(M
+// + 1) times as many, because M roundings go both ways (Higham and Mary, "A New Approach to Probabilistic Rounding
+// Error Analysis", 2019).
 #include "problem/check.h"
 
 #include "command_line/console.h"

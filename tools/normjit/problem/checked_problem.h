@@ -26,7 +26,7 @@ class CheckedProblem : public TimedProblem {
     virtual bool is_cold() const = 0;
     /// Returns the number of copies of the data, which a CPU's launches take in turn.
     virtual int64_t copies() const { return 1; }
-    /// Makes all launches use one copy, or take turns again.
+    /// Makes all launches use one copy of the data; with false, they take the copies in turn again.
     virtual void hold([[maybe_unused]] bool stay) {}
 
     /// Measures a kernel against the memory ceiling.

@@ -21,7 +21,7 @@ Status check_memory(const Spec& spec, Batch batch) {
     double needed = 0;
     for (Tensor tensor : all_tensors) {
         if (!spec.has(tensor)) continue;
-        const Axes& axes = spec.axes(tensor);  // in floating point, because the numbers may not fit 64 bits
+        const Axes& axes = spec.axes(tensor);  // in floating point, because the numbers may not fit in 64 bits
         const double rows = axes.row ? static_cast<double>(batch.rows) : 1;
         const double slices = axes.slice ? static_cast<double>(batch.slices) : 1;
         needed += slices * rows * static_cast<double>(axes.width(spec.cols)) *

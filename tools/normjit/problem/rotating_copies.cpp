@@ -13,7 +13,8 @@ namespace {
 
 constexpr int64_t line = 64, page_bytes = 4096;
 
-/// Allocators give larger blocks their own pages, so that all blocks begin at the same place of a page. So do these.
+/// Allocators give larger blocks their own pages, so that all blocks begin at the same place in a page. The copies do
+/// as well.
 constexpr int64_t least_of_own_pages = 128 << 10;
 
 /// True if the problem has the tensor, and it has rows.

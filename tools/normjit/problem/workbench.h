@@ -39,7 +39,7 @@ class Workbench {
     virtual Expected<bench::Measurement> measure(const Kernel& kernel, const Problem& problem,
                                                  const bench::MeasureOptions& options) = 0;
 
-    /// Times launches on data that is made from a seed. If there are many rows, they may repeat some of them.
+    /// Times launches on data that is made from a seed. If there are many rows, some may be repeated.
     virtual Expected<bench::Measurement> measure_made(const Kernel& kernel, const MadeData& data,
                                                       const bench::MeasureOptions& options) = 0;
 

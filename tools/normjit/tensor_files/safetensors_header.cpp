@@ -27,7 +27,7 @@ constexpr StoredType stored_types[] = {{"F64", 64},    {"F32", 32},    {"F16", 1
                                        {"U16", 16},    {"U8", 8},      {"BOOL", 8}, {"F8_E5M2", 8}, {"F8_E4M3", 8},
                                        {"F8_E8M0", 8}, {"F6_E2M3", 6}, {"C64", 64}, {"F6_E3M2", 6}, {"F4", 4}};
 
-/// Sizes in bits then fit 64 bits.
+/// Sizes in bits then fit in 64 bits.
 constexpr int64_t most_elements = INT64_MAX / 64;
 
 /// JSON allows a key to occur twice, and a parser may keep either, so two readers would see two files. Also limits

@@ -11,7 +11,8 @@
 
 namespace normjit::cli {
 
-/// Keys from the file's metadata and the command line, then keys from the tensors.
+/// The keys and their values: first those of the file's metadata and the command line; derive() adds those that tensors
+/// imply.
 using SpecFields = std::map<std::string, std::string, std::less<>>;
 
 std::optional<std::string> find(const SpecFields& fields, std::string_view key);

@@ -19,8 +19,7 @@ PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
 def default_eps(*dtypes: torch.dtype) -> float:
-    """Returns the default eps of a norm, as torch.nn.RMSNorm has it: the machine epsilon of the type in which it
-    computes."""
+    """Returns the default eps of torch.nn.RMSNorm: the machine epsilon of the type in which the norm computes."""
     return torch.finfo(torch.float64 if torch.float64 in dtypes else torch.float32).eps
 
 

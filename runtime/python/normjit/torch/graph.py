@@ -45,7 +45,7 @@ class GraphPass(InferenceAware or CustomGraphPass):  # type: ignore[misc]
     take   which regions get normjit's kernel: "faster", those whose predicted time is lower than Inductor's; "all", each
            that a formula can compute; "none"
     after  another pass, which runs before
-    shares what Inductor's kernels reach, by which regions are judged; if None, what was measured on this machine"""
+    shares the shares of a copy's bandwidth that Inductor's kernels reach; None: those measured on this machine"""
 
     def __init__(self, take: str = "faster", after: Any = None,
                  shares: Mapping[graph_calibration.Need, float] | None = None) -> None:

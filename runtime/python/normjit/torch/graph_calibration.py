@@ -49,7 +49,7 @@ def share_of(device: torch.device, dtype: torch.dtype, kind: str, shares: Mappin
 
 
 def needs_of(module: torch.fx.GraphModule, inputs: Iterable[Any]) -> list[Need]:
-    """Returns which shares decide about the regions of a graph of Dynamo's, with these inputs."""
+    """Returns the shares that are needed to decide about the regions of this graph, which Dynamo made."""
     given = [each for each in inputs if isinstance(each, torch.Tensor)]
     made = [node.meta.get("example_value") for node in module.graph.nodes if node.op == "call_function"]
     matrices = [each for each in made if isinstance(each, torch.Tensor) and _is_matrix(each)]
@@ -163,8 +163,8 @@ def _share(device: torch.device, dtype: torch.dtype, shape: tuple[int, int], ker
 
 
 def _share_by_angles(device: torch.device, dtype: torch.dtype) -> float:
-    """Returns about the share that such kernels reach on a GPU, where the functions of angles take most of the time:
-    torch's own functions are as fast, and need no compilation."""
+    """Returns an estimate of the share that these kernels reach on a GPU. Sines and cosines take most of their time,
+    and torch's own, which need no compilation, are as fast."""
     angles = torch.ones(ANGLES, dtype=dtype, device=device)
     result = torch.empty_like(angles)
     calls = [functools.partial(function, angles, out=result) for function in (torch.cos, torch.sin)]

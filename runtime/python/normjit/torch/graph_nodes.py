@@ -47,8 +47,8 @@ PER_SLICE, SHARED = "S,N", "shared"  # if there are slices: [S,N], and an [M,N] 
 
 
 def turn(x: torch.Tensor, lower: float, upper: float) -> torch.Tensor:
-    """Exchanges the halves of the last dimension and multiplies them by signs. While regions are searched, graphs have
-    it in the place of the operations that do so."""
+    """Exchanges the halves of the last dimension and multiplies them by signs. The search for regions puts it in the
+    place of the operations that compute this."""
     first, second = x.chunk(2, -1)
     return torch.cat([lower * second, upper * first], -1)
 

@@ -17,13 +17,13 @@ MOST_BETWEEN = 60  # the most operations between a permutation and a row reducti
 
 
 class Orders:
-    """The operations of a graph that are computed in another order of dimensions while regions are searched."""
+    """The operations of a graph whose dimensions are in another order during the search for regions."""
 
     def __init__(self, graph: torch.fx.Graph) -> None:
         self.graph = graph
         self.moved: dict[Node, tuple[Node, list[int]]] = {}  # for each operation, what took its place, and its order
         self.operands: dict[tuple[Node, str], Node] = {}  # by the node from which they were made, and how
-        self.copies: dict[Node, bool] = {}  # those that are copies, and whether of what was repeated for it
+        self.copies: dict[Node, bool] = {}  # the copies that were made, and whether the operand was repeated before
         self.made: list[Node] = []
 
     def write(self) -> None:
@@ -74,7 +74,7 @@ class Orders:
         return self._permuted(node, _inverse(dims)) if _dims(node) > 1 else node
 
     def _leave(self, again: Node, dims: list[int], node: Node) -> None:
-        """Erases an operation. Its users get the one that took its place."""
+        """Erases the operation `again`. Its users read `node` instead."""
         for user in list(again.users):
             if user.target is Aten.permute.default and _moves(user) == _inverse(dims):
                 user.replace_all_uses_with(node)
@@ -85,7 +85,7 @@ class Orders:
         self.graph.erase_node(again)
 
     def _sink(self, starts: dict[Node, list[int]]) -> None:
-        """Moves permutations after a norm behind the operations that read them."""
+        """Moves permutations that follow a norm past the operations that read them."""
         views = dict(starts)  # of what is in the norm's order
         for node in list(self.graph.nodes):
             from_norm = [each for each in node.all_input_nodes if each in views]
@@ -102,7 +102,7 @@ class Orders:
                 self.graph.erase_node(node)
 
     def _raise(self, starts: dict[Node, list[int]]) -> None:
-        """Moves permutations before a norm in front of the operations that they read."""
+        """Moves permutations that precede a norm to a place before the operations that they read."""
         wanted: dict[Node, list[int]] = {}
         for start, dims in starts.items():
             self._want(start.args[0], dims, wanted)  # type: ignore[arg-type]
@@ -154,8 +154,9 @@ class Orders:
         return self.operands[key]
 
     def _spread_operands(self, node: Node, made: torch.Tensor) -> None:
-        """Repeats an operand that is the same for some rows, such as the angles of tokens for each element of a batch, so
-        that one stride describes its rows. What is the same for the dimensions behind, such as heads, stays so."""
+        """Repeats an operand that is the same for some rows, such as the angles of tokens for each element of a batch,
+        so that one stride describes its rows. An operand that is the same for later dimensions, such as heads, is not
+        repeated over these."""
         for each in node.all_input_nodes:
             tensor = value(each)
             if tensor is None or tensor.dim() != made.dim() or not nodes.equal(tensor.shape[-1], made.shape[-1]):

@@ -87,8 +87,8 @@ class Plan:
 
 def _makeable(region: Region, seed: Node, fitted: tuple[Region, graph_formula.Written] | None
               ) -> tuple[Region, graph_formula.Written]:
-    """Returns a region and its formula or, if normjit cannot make a kernel for it, the largest part around the row
-    reduction `seed` for which it can, and the formula of that part. `fitted` is graph_formula.fitted() of the region, or
+    """Returns a region and its formula. If normjit cannot make a kernel for it, returns the largest part around the row
+    reduction `seed` for which it can, and that part's formula. `fitted` is graph_formula.fitted() of the region, or
     None, if that raises an error."""
     def made(part: Region, by: graph_formula.Written) -> tuple[Region, graph_formula.Written]:
         graph_operator.make(_wanted(part, by))

@@ -70,8 +70,8 @@ def prepare(model: torch.nn.Module, dtype: torch.dtype | None = None, residual: 
 
 
 def _call_with_rows(module: torch.nn.Module, known: dict[Any, Any]) -> Callable[..., Any]:
-    """Returns what computes a norm for rows. That of a LayerNorm whose own forward takes something else, such as images
-    in timm's LayerNorm2d, is torch's."""
+    """Returns the function that computes a norm for rows. If the forward of a LayerNorm takes something else, such as
+    images in timm's LayerNorm2d, this is torch's forward."""
     if (not isinstance(module, torch.nn.LayerNorm) or isinstance(module, LayerNorm) or is_patched(module)
             or type(module).forward is torch.nn.LayerNorm.forward or look_at("", module, known)[1] is not None):
         return module

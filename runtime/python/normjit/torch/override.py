@@ -42,10 +42,10 @@ def enable(layer_norm: bool = True, rms_norm: bool = True, devices: Devices = No
     threads  whose threads CPU launches use: "openmp" for torch's, "own" for normjit's, "automatic" for torch's if its
              OpenMP runtime is loaded, else normjit's; None: from NORMJIT_THREADS, else automatic
 
-    Raises normjit.Unavailable with the reason if nothing, or a named device, can be served. Calls that normjit cannot
-    serve go to torch's kernel, such as one that needs a new kernel while a CUDA graph is captured; report() counts
-    them. Further calls enable further devices. Call it, like disable(), while no thread is in a backward pass: torch
-    reads its table of kernels without a lock."""
+    Raises normjit.Unavailable with the reason if nothing, or a named device, can be served. A call that normjit cannot
+    serve goes to torch's kernel, for example if it needs a new kernel while a CUDA graph is captured; report() counts
+    these calls. Further calls enable further devices. Call it, like disable(), while no thread is in a backward pass:
+    torch reads its table of kernels without a lock."""
     if threads not in THREADS:
         raise InvalidArgument(f"threads: {threads!r}; allowed: {', '.join(map(repr, THREADS))}")
     kinds = None if devices is None else _kinds(devices)

@@ -19,7 +19,7 @@ class Kind(NamedTuple):
     axis: str  # the axis of half a row, among the axes of values
     signs: str  # the name of an input [N] of formulas: -1 at the places of the first half, 1 at those of the second
     exchange: str  # the function that returns the elements of the other half
-    joined: str  # the axes of a row in which halves are joined
+    joined: str  # the axes of the row that results when two halves are joined
 
     def signs_like(self, tensor: torch.Tensor) -> torch.Tensor:
         columns = tensor.shape[-1]

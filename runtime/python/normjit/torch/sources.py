@@ -21,8 +21,9 @@ MOST_FUNCTIONS = 64  # the most functions that one forward() may lead to
 
 
 def variables_read(functions):
-    """Returns the constants in global variables that these Python functions, or functions that they call by name, read,
-    as (module, name, value). Raises Refused if they read anything else that may change from call to call."""
+    """Returns the global constants that these Python functions read, as (module, name, value), including those that are
+    read by functions which they call by name. Raises Refused if they read anything else that may change from call to
+    call."""
     waiting, seen, constants, stored = list(functions), set(), {}, set()
     while waiting:
         function = inspect.unwrap(waiting.pop())
