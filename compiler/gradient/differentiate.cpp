@@ -99,8 +99,9 @@ class Differentiation {
     Status give(const Given& output) {
         const ir::Value& value = forward_[output.value.id];
         if (value.shape == Shape::cols && !is_late_[output.value.id])
-            return invalid_argument(fmt::format("{}the gradient of {}, an output [N], is supported if it is a col_sum",
-                                                text(value.place), ir::name(forward_, output.value.id)));
+            return invalid_argument(
+                fmt::format("{}the gradient of {}, an output [N], is supported only if it is a col_sum",
+                            text(value.place), ir::name(forward_, output.value.id)));
         const bool is_of_row = value.shape == Shape::rows;
         const double share = is_of_row ? 1.0 / static_cast<double>(forward_.cols) : 1;
         adjoints_[output.value.id].add(of_value(output.tensor.id) * share);

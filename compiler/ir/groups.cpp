@@ -74,9 +74,10 @@ Status check_groups(const Function& function) {
             NORMJIT_RETURN_IF_ERROR(check_group_size(function, value.operands[0], value.operands[1]));
             if (columns_of(function, value) != static_cast<double>(columns))
                 return refuse(function, id, "the groups of a formula must have one size");
-            if (reads_group) return refuse(function, id, "a group_max of what depends on a group_max is not supported");
+            if (reads_group)
+                return refuse(function, id, "a group_max of a value that depends on a group_max is not supported");
         } else if (value.is_row_reduction() && reads_group) {
-            return refuse(function, id, "a reduction of what depends on a group_max is not supported");
+            return refuse(function, id, "a reduction of a value that depends on a group_max is not supported");
         } else if (value.op == Op::col_sum || value.op == Op::max_abs || is_partial(value.shape)) {
             return refuse(function, id, "cannot be combined with group_max; a launch computes one or the other");
         } else if (value.op == Op::partner || value.op == Op::rotate_half || value.op == Op::neighbour) {

@@ -90,8 +90,8 @@ Status SignatureParser::check_name(const Token& name) const {
     if (find_op(name.text) || name.text == all_columns || is_special_number(name.text))
         return error_at(name, fmt::format("'{}' has a meaning in formulas", name.text));
     if (contains(reserved_, name.text))
-        return error_at(name, fmt::format("'{}' is a key of specs; another name is needed, and none of {}", name.text,
-                                          text::join(reserved_)));
+        return error_at(
+            name, fmt::format("'{}' is a key of specs; choose a name other than {}", name.text, text::join(reserved_)));
     return {};
 }
 
@@ -214,7 +214,8 @@ Status SignatureParser::scan_body() {
             return error_at(token, fmt::format("'}}' expected, because the key '{}' follows", token.text));
         if (is_assigned) return error_at(token, "')', ';' or the end of the line expected, because '=' follows");
         if (token.kind == Token::Kind::word && begins) {
-            if (is_run(token.text)) return error_at(token, fmt::format("'{}' is a number, of columns", token.text));
+            if (is_run(token.text))
+                return error_at(token, fmt::format("'{}' is a number of columns; no line can define it", token.text));
             defined = token;
         } else if (token.kind == Token::Kind::word && token.text != all_columns && !is_special_number(token.text) &&
                    !is_symbol('(') && known.insert(token.text).second) {

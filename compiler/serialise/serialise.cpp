@@ -45,7 +45,7 @@ class Reader {
     /// Returns the next `count` bytes, and skips the end of their line.
     Expected<std::string_view> bytes(int64_t count) {
         if (count >= static_cast<int64_t>(rest_.size()) || rest_[static_cast<size_t>(count)] != '\n')
-            return error("code", fmt::format("is not the {} bytes that it says", count));
+            return error("code", fmt::format("does not have the stated {} bytes", count));
         const std::string_view value = rest_.substr(0, static_cast<size_t>(count));
         rest_.remove_prefix(value.size() + 1);
         return value;
@@ -165,7 +165,7 @@ Expected<Artifact> parse_artifact(std::string_view bytes) {
     NORMJIT_TRY(const std::string_view target_line, reader.line("target"));
     NORMJIT_TRY(const Target target, in_artifact(parse_target(target_line)));
     NORMJIT_TRY(const std::string_view maker, reader.line("maker"));
-    if (!is_name(maker, "-.")) return error("maker", fmt::format("'{}' is no name", text::shown(maker)));
+    if (!is_name(maker, "-.")) return error("maker", fmt::format("'{}' is not a name", text::shown(maker)));
     NORMJIT_TRY(const std::string_view launch, reader.line("launch"));
     NORMJIT_TRY(const std::string_view entries, reader.line("entries"));
     NORMJIT_TRY(const std::string_view code_line, reader.line("code"));

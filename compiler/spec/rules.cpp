@@ -258,7 +258,7 @@ Status check_formula(const Spec& spec) {
             "spec: norm, source, stats, rounding, eps and gamma_offset are for layernorm and rmsnorm; a formula has "
             "them in its text");
     if (spec.pass != spec.formula->pass)
-        return error("pass", name(spec.pass), "the formula was read for the other pass; it is read from a text only");
+        return error("pass", name(spec.pass), "the formula was read for the other pass; parse a text with this pass");
     NORMJIT_RETURN_IF_ERROR(check_other_columns(spec));
     return function_of(spec).status();
 }
@@ -274,7 +274,7 @@ Status check_text(const Spec& spec) {
     for (const Tensor tensor : all_tensors) {
         if (meant.tensors[tensor] == spec.tensors[tensor]) continue;
         const std::string_view its = spec.name(tensor).empty() ? meant.name(tensor) : spec.name(tensor);
-        return invalid_argument(fmt::format("spec: {}: is not that of '{}'; parse this text", its, text));
+        return invalid_argument(fmt::format("spec: {}: is not as in '{}'; parse this text instead", its, text));
     }
     return {};
 }

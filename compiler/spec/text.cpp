@@ -154,7 +154,7 @@ Status read_outputs(const text::Fields& fields, const Spec& spec, Named& outputs
     if (writes_statistics && spec.stats != Stats::recompute)
         return fields.error("out", "mean and rstd are written with stats=recompute only");
     if (!writes_statistics && fields.find("stats").value_or("").starts_with(recompute))
-        return fields.error("stats", "the type is that of mean and rstd, of which out names none");
+        return fields.error("stats", "is the type of mean and rstd, but out names neither");
     for (const Tensor tensor : all_tensors) {
         if (may_be_read(tensor) || outputs[tensor] || !belongs_to(tensor, spec.pass)) continue;
         if (fields.find(name(tensor)))

@@ -118,7 +118,7 @@ class ShapeReader {
 
     Expected<Collapsed> collapse_to(int begin, int end, std::string_view what) const {
         const auto all = collapse(from_, begin, end);
-        if (!all) return error(name_, "no one {} stride describes its dimensions", what);
+        if (!all) return error(name_, "no single {} stride describes its dimensions", what);
         if (all->stride < 0) return error(name_, "its {} stride is {}; must be at least 0", what, all->stride);
         return *all;
     }
@@ -132,7 +132,7 @@ class ShapeReader {
             if (size_of(from_, 0, count) == spec_.slices) return count;
         }
         if (!spec_.slices) return error(name_, "has no dimension for the slices, the first");
-        return error(name_, "has no first dimensions with {} slices in all", *spec_.slices);
+        return error(name_, "no number of its first dimensions makes {} slices", *spec_.slices);
     }
 
     static int64_t stride_in_c(const Collapsed& of) { return of.stride == 0 ? NORMJIT_REPEAT_ROW : of.stride; }

@@ -47,7 +47,7 @@ Expected<std::string> Pack::read_bytes(Place place) const {
 
 Status Pack::read_index() {
     const int64_t end = file_.facts.st_size - static_cast<int64_t>(footer_bytes);
-    if (end < static_cast<int64_t>(head.size())) return error("is no pack");
+    if (end < static_cast<int64_t>(head.size())) return error("is not a pack");
     NORMJIT_TRY(const std::string begin, read_bytes({0, static_cast<int64_t>(head.size())}));
     NORMJIT_TRY(const std::string last, read_bytes({end, static_cast<int64_t>(footer_bytes)}));
     if (begin != head || !last.starts_with(index_word)) return error("is not a pack of this version, or is cut off");

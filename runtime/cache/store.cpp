@@ -81,7 +81,7 @@ void Store::keep(const Artifact& artifact) {
     }
     if (!folder_ || !is_wanted_) return;
     if (static_cast<int64_t>(artifact.code.size()) > most_bytes_)
-        return warn_once(invalid_argument(fmt::format("a kernel of {} bytes is more than the folder may hold ({})",
+        return warn_once(invalid_argument(fmt::format("a kernel of {} bytes exceeds the limit of the folder ({})",
                                                       artifact.code.size(), most_bytes_)));
     const auto kept = folder_->keep(artifact);
     if (!kept.ok()) return warn_once(kept.status());

@@ -110,7 +110,7 @@ Expected<RegularFile> open_regular(int folder, const std::string& name, int flag
         return invalid_argument("is a symbolic link, and links are not followed here");
     if (!file.descriptor.is_open() || fstat(file.descriptor.get(), &file.facts) != 0)
         return invalid_argument(std::strerror(errno));
-    if (!S_ISREG(file.facts.st_mode)) return invalid_argument("is no regular file");
+    if (!S_ISREG(file.facts.st_mode)) return invalid_argument("is not a regular file");
     return file;
 }
 

@@ -37,7 +37,7 @@ struct RegularFile {
 };
 
 /// Opens a regular file for reading. A pipe does not block this call. `name` is looked up in the open folder `folder`;
-/// with AT_FDCWD it may be any path. `flags` are added to open's. Errors have no subject: "is no regular file".
+/// with AT_FDCWD it may be any path. `flags` are added to open's. Errors have no subject: "is not a regular file".
 Expected<RegularFile> open_regular(int folder, const std::string& name, int flags = 0);
 
 /// Reads the whole of a regular file of at most 64 MiB, such as one whose lines people write and merge. Errors have no

@@ -313,11 +313,11 @@ TEST_CASE("errors say which part is damaged") {
     CHECK(error_after("cols=8", "cols=0") == "artifact: spec: cols=0: must be at least 1");
     CHECK(error_after("strip=4", "strip=") == "artifact: schedule: strip=: must be a whole number");
     CHECK(error_after("cores=1", "cores=0") == "artifact: target: cores=0: must be at least 1");
-    CHECK(error_after("maker none", "maker ../x") == "artifact: maker: '../x' is no name");
+    CHECK(error_after("maker none", "maker ../x") == "artifact: maker: '../x' is not a name");
     CHECK(error_after("code x86-64 4", "code x87 4") == "artifact: code: 'x87' is unknown");
     CHECK(error_after("code x86-64 4", "code x86-64 -4") == "artifact: code: its size must be at least 0");
-    CHECK(error_after("code x86-64 4", "code x86-64 3") == "artifact: code: is not the 3 bytes that it says");
-    CHECK(error_after("code x86-64 4", "code x86-64 999") == "artifact: code: is not the 999 bytes that it says");
+    CHECK(error_after("code x86-64 4", "code x86-64 3") == "artifact: code: does not have the stated 3 bytes");
+    CHECK(error_after("code x86-64 4", "code x86-64 999") == "artifact: code: does not have the stated 999 bytes");
     CHECK(error_after("\xde", "\xdf") == "artifact: checksum: does not match: the artifact is damaged");
     CHECK(error_of(bytes + "x") == "artifact: checksum: does not match: the artifact is damaged");
     CHECK(error_of(bytes.substr(0, 40)) == "artifact: generator: is cut off");

@@ -129,7 +129,7 @@ TEST_CASE("what a formula's text says is not changed in its spec") {
     };
     CHECK(refused([](Spec&) {}) == "");
     CHECK(refused([](Spec& s) { s.pass = Pass::forward; }) ==
-          "spec: pass=forward: the formula was read for the other pass; it is read from a text only");
+          "spec: pass=forward: the formula was read for the other pass; parse a text with this pass");
     const std::string in_text =
         "spec: norm, source, stats, rounding, eps and gamma_offset are for layernorm and rmsnorm; a formula has them "
         "in "
@@ -147,7 +147,8 @@ TEST_CASE("a spec that a program changes is the one of its text") {
     CHECK(validate(spec).ok());
     spec.slices = 2;  // gamma has an element for each run; a text with slices gives each slice a row of them
     CHECK(validate(spec).message() ==
-          "spec: gamma: is not that of 'groupnorm slices=2 rows=3 cols=8 gamma=bf16 dgamma=f32 R=4'; parse this text");
+          "spec: gamma: is not as in 'groupnorm slices=2 rows=3 cols=8 gamma=bf16 dgamma=f32 R=4'; parse this text "
+          "instead");
     spec = *parse_spec("gated_rmsnorm cols=8 gamma=f32");
     spec.set(*spec.find("z"), std::nullopt);
     CHECK(validate(spec).message() == "spec: z: is not that of 'gated_rmsnorm cols=8 gamma=f32'; parse this text");
@@ -313,7 +314,7 @@ TEST_CASE("the gradient of a sum over the rows is that of each row") {
           std::string::npos);
     CHECK(error_of(begin + "s = sqrt(col_sum(x))" + end).find("here it is in 'sqrt' with") != std::string::npos);
     CHECK(error_of(begin + "s = g * 2" + end) ==
-          "spec: formula: line 1, column 58: the gradient of s, an output [N], is supported if it is a col_sum");
+          "spec: formula: line 1, column 58: the gradient of s, an output [N], is supported only if it is a col_sum");
 }
 
 TEST_CASE("a formula is read before it is put on one line, and errors name its own lines") {

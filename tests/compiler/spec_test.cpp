@@ -75,7 +75,7 @@ TEST_CASE("the gradient may be written twice, and recomputed statistics are outp
         {"layernorm cols=8 source=xhat stats=recompute out=dgamma,rstd",
          "spec: out=dgamma,rstd: statistics of x are known from source=x only"},
         {"layernorm cols=8 stats=recompute,f32",
-         "spec: stats=recompute,f32: the type is that of mean and rstd, of which out names none"},
+         "spec: stats=recompute,f32: is the type of mean and rstd, but out names neither"},
         {"layernorm cols=8 stats=recompute,f8 out=dx,mean",
          "spec: stats=recompute,f8: recompute, needs one of f32 bf16 f16 f64"},
         {"layernorm cols=8 out=dgamma dresidual=f32",

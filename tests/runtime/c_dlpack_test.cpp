@@ -102,7 +102,7 @@ TEST_CASE("c: DLPack tensors") {
     CHECK(set(NORMJIT_X, {ones.matrix.data(), {12, 40}, {0, 1}}) == "");
     CHECK(arguments.tensors[NORMJIT_X].row_stride == NORMJIT_REPEAT_ROW);
     CHECK(set(NORMJIT_X, {ones.matrix.data(), {3, 4, 40}, {500, 100, 1}}) ==
-          "dlpack: x: no one row stride describes its dimensions");
+          "dlpack: x: no single row stride describes its dimensions");
     CHECK(set(NORMJIT_X, {ones.matrix.data(), {12, 40}, {1, 12}}) ==
           "dlpack: x: the stride of its last dimension is 12; must be 1");
     CHECK(set(NORMJIT_X, {ones.matrix.data(), {12, 40}, {-40, 1}}) ==
@@ -115,7 +115,7 @@ TEST_CASE("c: DLPack tensors") {
     CHECK(set(NORMJIT_RSTD, {ones.vector.data(), {12}, {2}}) ==
           "dlpack: rstd: its elements are not contiguous; those of [M] must be");
     CHECK(set(NORMJIT_X, {ones.matrix.data(), {INT64_MAX, INT64_MAX, 40}}) ==
-          "dlpack: x: no one row stride describes its dimensions");
+          "dlpack: x: no single row stride describes its dimensions");
     CHECK(set(std::bit_cast<normjit_tensor>(NORMJIT_TENSORS), {ones.matrix.data(), {12, 40}}) ==
           "tensor: 16; must be 0 to 15");
 

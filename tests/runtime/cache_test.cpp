@@ -167,7 +167,7 @@ TEST_CASE("a link, a pipe or a huge file in place of an entry is a miss and is r
     std::filesystem::create_symlink(moved, path);
     is_repaired("is a symbolic link, and links are not followed here");
     REQUIRE(mkfifo(path.c_str(), 0600) == 0);
-    is_repaired("is no regular file");
+    is_repaired("is not a regular file");
     write_text(path, "");
     std::filesystem::resize_file(path, uint64_t{1} << 40);  // the file is sparse
     is_repaired("has more than 268435456 bytes");

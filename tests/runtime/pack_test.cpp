@@ -82,7 +82,7 @@ TEST_CASE("every byte of a pack flipped or cut off: an error or the right entry"
     CHECK(Pack::open(temporary.path()).status().code() == Code::invalid_argument);
     REQUIRE(mkfifo((temporary / "pipe").c_str(), 0600) == 0);
     CHECK(Pack::open(temporary / "pipe").status().message() ==
-          "pack: " + (temporary / "pipe") + ": is no regular file");
+          "pack: " + (temporary / "pipe") + ": is not a regular file");
 }
 
 TEST_CASE("an index of gigabytes is not read") {

@@ -171,8 +171,8 @@ TEST_CASE("a pipe or a device has no records, and does not block") {
     Heard heard;
     const tuning::Advisor advisor(device(), options, Environment(), heard.log());
     CHECK(heard.warnings ==
-          std::vector<std::string>{(folder / "pipe") + ": is no regular file; its records are not used",
-                                   "/dev/zero: is no regular file; its records are not used"});
+          std::vector<std::string>{(folder / "pipe") + ": is not a regular file; its records are not used",
+                                   "/dev/zero: is not a regular file; its records are not used"});
 }
 
 TEST_CASE("specs are captured into anything writable, which is not read endlessly") {

@@ -35,7 +35,7 @@ Status may_overlap(const plan::Plan& plan) {
 /// a loop that does not depend on whether the next block is full.
 Status keeps_rows_alike(const CpuSchedule& cpu) {
     const auto refuse = [](std::string_view field, int64_t value) {
-        return invalid_argument(fmt::format("schedule: {}={}: invariant=1 needs 0", field, value));
+        return invalid_argument(fmt::format("schedule: {}={}: must be 0 with invariant=1", field, value));
     };
     if (cpu.overlap != 0) return refuse("overlap", cpu.overlap);
     return cpu.split_rows != 0 ? refuse("split_rows", cpu.split_rows) : Status();

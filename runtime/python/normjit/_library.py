@@ -163,7 +163,7 @@ def encoded(name: str, text: object) -> bytes:
     except UnicodeEncodeError:
         raise InvalidArgument(f"{name}: {text!r}; must be Unicode") from None
     if b"\0" in code:
-        raise InvalidArgument(f"{name}: {text!r}; must be without NUL")
+        raise InvalidArgument(f"{name}: {text!r}; must not contain a NUL")
     return code
 
 

@@ -189,7 +189,7 @@ def _wanted(problem, outputs, inputs, out):
         usual = possible if has_gamma else ("dx",)
     wanted = wanted_of(possible, usual, outputs, out)
     if wanted == ["h"]:
-        raise InvalidArgument("outputs: h alone; it is a sum that a norm makes on its way: add y or a statistic")
+        raise InvalidArgument("outputs: h alone; a norm computes it only together with y or a statistic")
     if "dgamma" in wanted and not has_gamma:
         raise InvalidArgument("outputs: dgamma: there is no gamma")
     return wanted
@@ -229,7 +229,7 @@ def accumulated_of(accumulate, possible, out):
         if name not in possible:
             raise InvalidArgument(f"accumulate: {name!r}; allowed: {', '.join(possible) or 'none of these outputs'}")
         if out.get(name) is None:
-            raise InvalidArgument(f"accumulate: {name}: has no array in out, which it would be added to")
+            raise InvalidArgument(f"accumulate: {name}: has no array in out to be added to")
     return tuple(name for name in possible if name in names)
 
 

@@ -175,7 +175,8 @@ class Checker {
         if (tensor(place).elements() != like.elements()) {
             refuse(place, "its shape is " + text(sizes) + "; must have as many elements as " + text(like.sizes()));
         }
-        if (!tensor(place).is_contiguous()) refuse(place, "is not contiguous; a gradient can only be added to what is");
+        if (!tensor(place).is_contiguous())
+            refuse(place, "is not contiguous; must be, because a gradient is added to it");
     }
 
     void check_pairs() const {

@@ -30,7 +30,7 @@ std::string text_of(const Any& given, const char* name) {
     } else {
         refuse(name, "a text");
     }
-    if (found.find('\0') != found.npos) refuse(name, "without NUL");
+    if (found.find('\0') != found.npos) refuse(name, "a text without NUL");
     return std::string(found);
 }
 

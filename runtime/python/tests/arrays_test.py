@@ -183,7 +183,7 @@ BAD = {
     "x: its type is >f4; allowed": lambda x, g: (x.astype(">f4"), x, g, {}),
     "f64 needs x=f64": lambda x, g: (x, x.astype("float64"), g, {}),
     "the stride of its last dimension is 2; must be 1": lambda x, g: (np.repeat(x, 2, 1)[:, ::2], x, g, {}),
-    "no one row stride describes its dimensions": lambda x, g: (
+    "no single row stride describes its dimensions": lambda x, g: (
         x.reshape(2, 2, 8).swapaxes(0, 1),
         x.reshape(2, 2, 8),
         g,

@@ -67,9 +67,9 @@ def test_compile():
 
 
 @pytest.mark.parametrize("call, message", [
-    (lambda: normjit.compile("layernorm cols=64\0x"), r"spec: 'layernorm cols=64\x00x'; must be without NUL"),
-    (lambda: normjit.compile(SPEC, "sm_90\0x"), r"target: 'sm_90\x00x'; must be without NUL"),
-    (lambda: normjit.compile(SPEC, schedule="a\0"), r"schedule: 'a\x00'; must be without NUL"),
+    (lambda: normjit.compile("layernorm cols=64\0x"), r"spec: 'layernorm cols=64\x00x'; must not contain a NUL"),
+    (lambda: normjit.compile(SPEC, "sm_90\0x"), r"target: 'sm_90\x00x'; must not contain a NUL"),
+    (lambda: normjit.compile(SPEC, schedule="a\0"), r"schedule: 'a\x00'; must not contain a NUL"),
     (lambda: normjit.compile("layernorm \ud800"), r"spec: 'layernorm \ud800'; must be Unicode"),
     (lambda: normjit.compile(None), "spec: is NoneType; must be a str"),
     (lambda: normjit.compile(SPEC.encode()), "spec: is bytes; must be a str"),
@@ -80,12 +80,12 @@ def test_compile():
     (lambda: normjit.tune("a", 3), "output: is int; must be a path"),
     (lambda: normjit.tune("a", "r", device=None), "device: is NoneType; must be a str"),
     (lambda: normjit.tune("a", "r", budget=10), "budget: is int; must be a str"),
-    (lambda: normjit.info("layernorm\0"), r"spec: 'layernorm\x00'; must be without NUL"),
-    (lambda: normjit.info(SPEC, target="\0"), r"target: '\x00'; must be without NUL"),
-    (lambda: normjit.tune("a\0", "r"), r"shapes: 'a\x00'; must be without NUL"),
-    (lambda: normjit.tune("a", b"r\0"), r"output: 'r\x00'; must be without NUL"),
-    (lambda: normjit.tune("a", "r", device="cpu\0"), r"device: 'cpu\x00'; must be without NUL"),
-    (lambda: normjit.tune("a", "r", budget="1\0s"), r"budget: '1\x00s'; must be without NUL"),
+    (lambda: normjit.info("layernorm\0"), r"spec: 'layernorm\x00'; must not contain a NUL"),
+    (lambda: normjit.info(SPEC, target="\0"), r"target: '\x00'; must not contain a NUL"),
+    (lambda: normjit.tune("a\0", "r"), r"shapes: 'a\x00'; must not contain a NUL"),
+    (lambda: normjit.tune("a", b"r\0"), r"output: 'r\x00'; must not contain a NUL"),
+    (lambda: normjit.tune("a", "r", device="cpu\0"), r"device: 'cpu\x00'; must not contain a NUL"),
+    (lambda: normjit.tune("a", "r", budget="1\0s"), r"budget: '1\x00s'; must not contain a NUL"),
 ])
 def test_texts(call, message):
     with pytest.raises(normjit.InvalidArgument) as raised:

@@ -54,7 +54,7 @@ WRONG = [  # operands, their values, the message
     (WEIGHTS, ones(1, 3, 5, 16), "must be"),
     (SUMS, ones(15), r"its shape is \[15\]; must have as many elements as \[16\]"),
     (SUMS, ones(3, 5, 16), "must have as many elements"),
-    (SUMS, lambda device: torch.ones(32, device=device)[::2], "is not contiguous; a gradient can only be added to what is"),
+    (SUMS, lambda device: torch.ones(32, device=device)[::2], "is not contiguous; must be, because a gradient is added to it"),
 ]
 
 

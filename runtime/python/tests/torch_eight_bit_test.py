@@ -117,7 +117,7 @@ def test_row_wise_functions_of_8_bits_that_are_refused(function, shape, message)
 
 
 @pytest.mark.parametrize("types, message", [
-    ({"scale": torch.int8}, "dtypes: scale: is no output matrix; allowed: y"), ({"q": torch.int8}, "dtypes: q: is no output matrix"),
+    ({"scale": torch.int8}, "dtypes: scale: is not an output matrix; allowed: y"), ({"q": torch.int8}, "dtypes: q: is not an output matrix"),
     ({"y": torch.int16}, r"dtypes: y: torch.int16; allowed: torch.float32, .*torch.int8"), ({"y": "int8"}, "dtypes: y: int8; allowed"),
     (torch.int8, "dtypes: is dtype; must be a mapping of outputs' names to types")])
 def test_types_that_no_kernel_stores(types, message):

@@ -54,7 +54,7 @@ def test_main_grad_of_rms_norm():
         with pytest.raises(normjit.InvalidArgument, match="main_grad: that of weight "):
             module(x)
     module.weight.main_grad = torch.zeros(32)[::2]  # between the passes
-    with pytest.raises(RuntimeError, match="dweight: is not contiguous; a gradient can only be added to what is"):
+    with pytest.raises(RuntimeError, match="dweight: is not contiguous; must be, because a gradient is added to it"):
         y.backward(dy)
     module.weight.requires_grad_(False)  # it then needs no gradient
     module(x).backward(dy)

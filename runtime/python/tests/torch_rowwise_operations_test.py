@@ -116,7 +116,7 @@ def writes_to_a_view(x):
     (lambda x: x * torch.logical_and(x, x), "aten.logical_and.default, .*: makes a tensor of torch.bool"),
     (lambda x: x.to(torch.float8_e4m3fn).to(x.dtype), "rounds to torch.float8_e4m3fn, which formulas do for the result only"),
     (lambda x: x.round().to(torch.int8) * 2, "rounds to torch.int8, which formulas do for the result only"),
-    (lambda x: x * float("nan"), "nan is no number"),
+    (lambda x: x * float("nan"), "nan is not a number"),
     (lambda x: x.sin(), "aten.sin.default, .*: is no operation of formulas; its result may be an argument. Allowed: abs add .* zeros_like"),
     (lambda x: functional.huber_loss(x, x), "aten.huber_loss.default, .*: is of all rows"), (lambda x: x * (-2) ** x, "a power of -2"),
     (lambda x: x - x.max(-1, keepdim=True)[0], r"use amax\(\) or amin\(\)"), (lambda x: x - x.mean(), "must be over the last dimension"),

@@ -162,7 +162,7 @@ def test_modes(function):
     (lambda x: (x * 2, x > 0), r"aten.gt.Scalar, .*: makes a tensor of torch.bool; results are floating-point numbers or torch.int8"),
     (lambda x: x > 0, "makes a tensor of torch.bool; results are floating-point numbers or torch.int8"),
     (lambda x: torch.aminmax(x, dim=-1), "returns aminmax; must return tensors and None"),
-    (lambda x, w: (x * 2, w * 2), "each result must be a tensor of the shape of x, or of that shape with 1"),
+    (lambda x, w: (x * 2, w * 2), "each result must be a tensor of the shape of x, or of that shape with a last dimension of 1"),
     (lambda x: (x * 2, x[0]), "aten.select.int, .*: a row can be cut"),
     (lambda x: (x * 2, (x * 3).detach()), "its gradient of x is not the gradient of what it computes"),
     (lambda x: (x * 2, x.detach()), "its gradient of x is not the gradient of what it computes"),

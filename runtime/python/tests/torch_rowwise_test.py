@@ -91,7 +91,7 @@ def test_methods():
     assert torch.equal(torch.export.export(module, (ones(),), strict=False).module()(ones()), ones() * 6)
     assert torch.equal(torch.compile(module, backend="aot_eager")(ones()), ones() * 6)
     torch._dynamo.reset()
-    with pytest.raises(torch._dynamo.exc.Unsupported, match="rowwise: the object of a method is no constant for torch.compile"):
+    with pytest.raises(torch._dynamo.exc.Unsupported, match="rowwise: the object of a method is not a constant for torch.compile"):
         torch.compile(module, fullgraph=True, backend="aot_eager")(ones())
 
 

@@ -76,7 +76,7 @@ def names_of(norm: normjit.Formula, outputs: Sequence[str], dtypes: Mapping[str,
     for name, dtype in dtypes.items():
         if name not in outputs or not norm.axes(name).endswith("M,N"):
             matrices = [each for each in outputs if norm.axes(each).endswith("M,N")]
-            raise InvalidArgument(f"dtypes: {name}: is no output matrix; allowed: {', '.join(matrices) or 'none'}")
+            raise InvalidArgument(f"dtypes: {name}: is not an output matrix; allowed: {', '.join(matrices) or 'none'}")
         if dtype not in TYPES:
             raise InvalidArgument(f"dtypes: {name}: {dtype}; allowed: {', '.join('torch.' + each for each in TYPES.values())}")
     return [TYPES[dtypes[name]] if name in dtypes else "" for name in outputs]

@@ -264,8 +264,8 @@ class Norm(torch.autograd.Function):
             gradients = (dh, None, None)
         elif torch.is_grad_enabled():  # our outputs have no derivatives
             if ctx.accumulating is not None and any(t is not None and t.requires_grad for t in ctx.accumulating):
-                raise InvalidArgument("main_grad: what is added to it has no derivatives; create_graph=True needs "
-                                      "main_grad=False")
+                raise InvalidArgument("main_grad: a gradient that is added to it has no derivatives; create_graph=True "
+                                      "needs main_grad=False")
             gradients = _differentiable(ctx, h, weight, bias, dy, dh)
         else:
             mask = [wants_h, ctx.needs_input_grad[2], ctx.needs_input_grad[3]]

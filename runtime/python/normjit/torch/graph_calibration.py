@@ -23,7 +23,7 @@ from normjit.torch.graph_nodes import hint
 SHAPES = {"cpu": ((512, 768), (4096, 1024)), "cuda": ((8192, 4096),)}  # on CPUs, a size that fits in caches comes first
 AS_FAST_AS_A_COPY = {"cpu": (), "cuda": ("rows", "rotated")}  # kinds that are not measured (NOTES N-804)
 ANGLES = 1 << 22  # elements whose sines and cosines are timed: they fit in a GPU's L2 cache
-LEAST_ELEMENTS = {"cpu": 512 * 768, "cuda": 2048 * 2048}  # in a smaller matrix, the start of a kernel takes the time
+LEAST_ELEMENTS = {"cpu": 512 * 768, "cuda": 2048 * 2048}  # for smaller matrices, the launch takes most of the time
 FILE = "normjit_kernel_shares.json"
 HEAD = 128  # columns of the heads that are rotated
 Measured = dict[str, list[float]]  # for each kind of kernels, the share at each shape

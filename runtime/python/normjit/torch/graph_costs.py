@@ -17,7 +17,7 @@ from normjit.torch.graph_nodes import FULL, Node, hint, kind_of, value
 from normjit.torch.graph_regions import Region, is_convex, is_row_reduction
 
 MOST_MEASURED = 1 << 28  # the most bytes of tensors for measuring a kernel; for more rows, the time is scaled
-CLEARLY = 0.85  # the share of Inductor's time below which a kernel is taken, because measurements vary
+CLEARLY = 0.85  # a kernel is taken only below this share of Inductor's time, because measurements vary
 MOST_NEIGHBOURS = 100
 GPU_KERNEL = 3e-6  # seconds from one kernel of a stream to the next, on any GPU that normjit serves
 CPU_KERNEL = 2e-6  # seconds that Inductor's C++ kernels take to start

@@ -137,8 +137,8 @@ def written(region: Region) -> Written:
 
 
 def _given(region: Region, node: Node) -> Node | None:
-    """Returns the input that a node is, is a view of, or is cast from to a larger type; None if the node is
-    computed."""
+    """Returns the input from which a node is made by views and casts to larger types, or which it is; None if the node
+    is computed."""
     while node in region and kind_of(node) in ("view", "cast") and stays_outside(region, node):
         node = node.args[0]  # type: ignore[assignment]
     return None if node in region else node
@@ -258,9 +258,9 @@ def _check_rows(region: Region, node: Node) -> None:
         for what, dims in (("slices", slices), ("rows", rows)):
             sizes, strides = zip(*dims) if dims else ((), ())
             if graph_operator.collapsed(sizes, strides, region.frame.cols, nodes.equal) is None:
-                raise Unsaid(node, f"no one stride describes its {what}")
+                raise Unsaid(node, f"no single stride describes its {what}")
         if not nodes.same(tensor.stride()[-1:], (1,)):
-            raise Unsaid(node, "no one stride describes its rows")
+            raise Unsaid(node, "no single stride describes its rows")
     elif not nodes.is_contiguous(tensor) and not (axes == ROW and region.frame.rows_first):
         raise Unsaid(node, "is not contiguous")
 

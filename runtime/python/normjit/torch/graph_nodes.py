@@ -145,7 +145,7 @@ def pattern_of(node: Node) -> str | None:
 
 @functools.lru_cache(maxsize=1024)
 def _pattern(target: Any, alpha: float, operands: int) -> str | None:
-    """Returns the pattern of an operation on so many operands, the last of which `alpha` multiplies."""
+    """Returns the pattern of an operation on this number of operands, the last of which is multiplied by `alpha`."""
     if target in BINARY:
         factor = "" if alpha == 1 else f" * ({float(alpha)!r})"
         pattern: str | None = f"{{0}} {BINARY[target]} {{1}}{factor}"

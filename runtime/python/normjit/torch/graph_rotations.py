@@ -52,7 +52,7 @@ class Rotations:
                 self._replace(node, *halves)
 
     def restore(self, places: dict[Node, Node]) -> None:
-        """Restores the rotations that no region took. `places` has the nodes that took the places of others since."""
+        """Restores the rotations that no region took. `places` maps nodes to those that have replaced them since."""
         left = set(self.graph.nodes)
         for turned in self.turned:
             node = places.get(turned.node, turned.node)

@@ -172,7 +172,7 @@ class _Checks:
         torch._check(like is not None, lambda: f"{name}: is given without a weight")
         torch._check(t.numel() == like.numel(), lambda: f"{name}: its shape is {_text(t.shape)}; must have as many elements as "
                                                         f"{_text(like.shape)}")
-        torch._check(t.is_contiguous(), lambda: f"{name}: is not contiguous; a gradient can only be added to what is")
+        torch._check(t.is_contiguous(), lambda: f"{name}: is not contiguous; must be, because a gradient is added to it")
 
 
 def _check_equal(sizes, others, message):

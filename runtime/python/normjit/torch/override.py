@@ -194,7 +194,7 @@ def _caller_of(operator: str, kernel: Any, key: str) -> collections.abc.Callable
 
 def _spend_warning(library: torch.library.Library) -> None:
     """Uses up a warning that torch prints to stderr once per process, when the first kernel replaces another; Python
-    can ignore it. It is spent on one of our own operators, because other threads may be calling torch's."""
+    can ignore it. This replaces a kernel of one of our own operators, because other threads may be calling torch's."""
     library.define("replaced() -> ()")
     library.impl("replaced", lambda: None, "CPU")
     with warnings.catch_warnings():

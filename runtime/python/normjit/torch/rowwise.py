@@ -34,7 +34,7 @@ TOLERANCE = 1e-6  # the largest relative error of values and gradients, in the 2
 SCALES = tuple(sign * size for size in (1.0, 0.1, 10.0, 100.0, 1000.0) for sign in (1, -1))  # factors of tried values
 MANY_ROWS = 1 << 20
 MOST_TRACES = 256  # the most traces that are kept of one function
-IS_METHOD = ("normjit.torch.rowwise: the object of a method is no constant for torch.compile; a graph can have functions of "
+IS_METHOD = ("normjit.torch.rowwise: the object of a method is not a constant for torch.compile; a graph can have functions of "
              "tensors and constants")
 IS_OTHER = ("computes something else than was traced; code that asks for devices, modes or requires_grad has no place in a "
             "row-wise function")

@@ -57,8 +57,8 @@ def written(name: str, graph: torch.fx.GraphModule, inputs: Mapping[str, str], s
         if not made.dtype.is_floating_point and made.dtype != torch.int8:
             raise writer.refused(node, f"makes a tensor of {made.dtype}; results are floating-point numbers or torch.int8")
         if axes not in ("M,N", "M"):
-            raise InvalidArgument(f"{name}: each result must be a tensor of the shape of {first}, or of that shape with 1 as the "
-                                  "last dimension or without it")
+            raise InvalidArgument(f"{name}: each result must be a tensor of the shape of {first}, or of that shape with a "
+                                  "last dimension of 1 or without the last dimension")
         is_column = axes == "M" and made.dim() == len(shapes["M,N"])
         outputs[node] = Output(f"y{len(outputs)}", axes, str(made.dtype).removeprefix("torch."), is_column)
     readable = {**inputs, **{kind.signs: "N" for kind in halves.KINDS}}

@@ -36,7 +36,7 @@ Shapes = Mapping[str, tuple[tuple[int, ...], ...]]
 
 
 def shapes(axes: str, whole: tuple[int, ...]) -> dict[str, tuple[tuple[int, ...], ...]]:
-    """Returns the shapes of halves of values with these axes, by their axes; and of the values as pairs."""
+    """Returns, by axes, the shapes that values with these axes have as halves and as pairs."""
     *rows, columns = whole
     halves = {axes.replace("N", kind.axis): ((*rows, columns // 2),) for kind in KINDS}
     return {**halves, axes.replace("N", PAIRS.joined): () if columns % 2 else ((*rows, columns // 2, 2),)}
@@ -108,7 +108,7 @@ OPERATIONS = CUTS.keys() | JOINS
 
 
 def _half(node: Any) -> Half | None:
-    """Returns the half that a node is, or None."""
+    """Returns the Half that a node represents, or None."""
     if node.target is Aten.neg.default:
         found = _half(node.args[0])
         return found and found._replace(sign=-found.sign)

@@ -74,7 +74,7 @@ class Writer:
             return self.values[value]
         if isinstance(value, (int, float)) and not math.isnan(value):
             return f"({float(value)!r})" if value < 0 else repr(float(value))
-        raise self.refused(node, f"{value!r} is no number")
+        raise self.refused(node, f"{value!r} is not a number")
 
     def write(self, node: torch.fx.Node) -> None:
         value: Any = node.meta.get("val")

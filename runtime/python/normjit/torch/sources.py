@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the code of a module can depend on in addition to its input, parameters and attributes: global variables, whose
-changes no probe sees."""
+"""Finds the global variables that a module's code reads in addition to its input, parameters and attributes. Probes
+cannot see their changes."""
 import dis
 import inspect
 import sys
@@ -31,7 +31,7 @@ def variables_read(functions):
             continue
         seen.add(function)
         if len(seen) > MOST_FUNCTIONS:
-            raise Refused("it reads more functions than are looked through")
+            raise Refused("it calls more functions than are examined")
         module, names = _module_of(function), _names(function, "STORE_GLOBAL", "DELETE_GLOBAL")
         stored.update((module, name) for name in names)
         for name, value, is_global in _variables(function):
@@ -66,7 +66,7 @@ def names(function, word):
 
 
 def attributes_read(function):
-    """Returns the names of attributes that the code of a Python function reads and does not set, of whatever object."""
+    """Returns the names of attributes, of any object, that the code of a Python function reads but does not set."""
     function = inspect.unwrap(function)
     if not isinstance(function, types.FunctionType):
         return ()

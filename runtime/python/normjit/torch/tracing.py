@@ -55,14 +55,15 @@ def columns(tensor: torch.Tensor) -> int:
 
 
 def named_once(*tensors: torch.Tensor | None) -> Sequence[Any]:
-    """Returns the tensors; one that is given twice is a view in its second place. Dynamo takes no tensor twice as an
-    argument of an autograd.Function."""
+    """Returns the tensors. If one is given twice, the second is a view of it, because Dynamo allows a tensor only once
+    among the arguments of an autograd.Function."""
     return [t if t is None or all([t is not each for each in tensors[:i]]) else t.view_as(t) for i, t in enumerate(tensors)]
 
 
 def as_they_are(*tensors: torch.Tensor | None) -> Sequence[Any]:
-    """Returns what an autograd.Function can save. In compiled code these are copies, because nothing there notices that
-    a saved tensor is written before the backward pass. Where none is, torch leaves the copies out of the graph."""
+    """Returns tensors that an autograd.Function can save. In compiled code these are copies, because nothing there
+    notices that a saved tensor is overwritten before the backward pass. Torch removes copies of tensors that are
+    not."""
     return [None if t is None else t.clone() for t in tensors] if torch.compiler.is_compiling() else tensors
 
 

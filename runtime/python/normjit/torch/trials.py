@@ -16,8 +16,7 @@ OTHER_EPS = 0.011  # an eps that is used to find out where eps is read
 TOLERANCE = 2e-5  # relative to the largest element, for results computed in f32
 LARGE_TOLERANCE = 1e-3  # the same for sums over many rows
 ROUNDED_TOLERANCE = 0.08  # the same for results computed in bf16 or f16
-SUM_TOLERANCE = 0.9  # the same for their sums over many rows: torch's on a CPU, in bf16, are 28 % off
-                     # (bf16_gradients.py)
+SUM_TOLERANCE = 0.9  # the same for their sums over many rows, which torch computes in bf16 on a CPU (bf16_gradients.py)
 ROUNDED = (torch.bfloat16, torch.float16)
 MOST_CHECKED = 4096  # the most shapes that are remembered
 UNKNOWN = object()

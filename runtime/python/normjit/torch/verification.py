@@ -98,8 +98,8 @@ def _check(module, name, ours, own, wide, size):
         return
     allowed = max(limit, TIMES_ITS_OWN * of_its_own)
     if of_its_own > LARGEST_OF_ITS_OWN or _off(ours, wide, size) > allowed:
-        raise Error(f"patch(verify=True): {module}: the gradient of {name} is {apart:.2g} of the 2-norm away from that of the "
-                    f"module's own code; rounding explains {limit:.2g}. unpatch() gives the module its own back")
+        raise Error(f"patch(verify=True): {module}: the gradient of {name} differs from that of the module's own code "
+                    f"by {apart:.2g} of its 2-norm; rounding explains {limit:.2g}. unpatch() restores the module's own")
 
 
 def _off(one, other, size):
