@@ -19,9 +19,9 @@ struct CudaOperand {
     int64_t row_stride;  ///< matrices only: elements from one row to the next; 0 repeats one row
 };
 
-/// The arguments of a kernel. What each thread needs before its first load comes first, so that for few operands it is
-/// in one line of the constant cache (NOTES N-728). Unused operands may hold anything. For specs without slices, the
-/// struct ends before slice_rows.
+/// The arguments of a kernel. Members that each thread needs before its first load come first, so that for few operands
+/// they are in one line of the constant cache (NOTES N-728). Unused operands may hold anything. For specs without
+/// slices, the struct ends before slice_rows.
 struct CudaArguments {
     uint32_t parts;          ///< see RowPartition; 0 makes the sums of a final reduce zero
     uint32_t rows_each;      ///< the rows of all parts / (parts * CudaPath::rows_per_block), rounded down; must fit in

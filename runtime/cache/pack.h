@@ -2,7 +2,7 @@
 // Many artifacts in one file, which products can ship. It is written once and then only read.
 //
 //     normjit-pack 2
-//     <artifacts, one after the other>
+// <artifacts, one after another>
 //     <id> <offset> <bytes>                     a line for each entry, in the order of the ids
 //     index <offset> <entries> <checksum>       checksum of the lines before it; numbers have 16 digits
 #pragma once

@@ -47,7 +47,7 @@ NORMJIT_DEVICE void load_runs(const void* from, int first, uint32* words) {
     pack<T, width>(values, words);
 }
 
-// Reads nothing after the row. What it reads before the row belongs to the previous row.
+// Reads nothing after the row. Elements that it reads before the row belong to the previous row.
 template <class T, int width, int cols>
 NORMJIT_DEVICE void copy_async_inside(uint32 to, const char* from, int first) {
     static_assert(bytes_of<T, width> == 16);

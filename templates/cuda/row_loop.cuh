@@ -103,8 +103,8 @@ __device__ __forceinline__ void RowKernel<P>::run_staged() {
     if constexpr (P::per_slice) rows_done += rows_mine;
 }
 
-// Processes parts of slices one after the other, and returns the last one. Sums per slice start from 0 in each part;
-// sums over all slices go on through all parts.
+// Processes parts of slices one after another, and returns the last one. Sums per slice start from 0 in each part; sums
+// over all slices go on through all parts.
 template <class P>
 NORMJIT_DEVICE int run_pieces(RowKernel<P>& kernel, int group) {
     using K = RowKernel<P>;

@@ -59,7 +59,7 @@ std::string read_all(int descriptor) {
 
 /// A program of this machine that prints code as text. `arguments` ends before the name of the file.
 struct Tool {
-    std::vector<std::string> names;  ///< tried one after the other; each is a name in PATH or a full path
+    std::vector<std::string> names;  ///< tried one after another; each is a name in PATH or a full path
     std::vector<std::string> arguments;
     std::string_view wanted_by;  ///< quoted in the error: "--emit asm needs objdump (binutils)"
 };

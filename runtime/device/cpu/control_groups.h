@@ -19,7 +19,7 @@ struct ControlGroups {
     std::optional<int> cores() const;
     /// Returns the bytes that the processes of a group may use, from the group where they are the fewest.
     std::optional<int64_t> memory() const;
-    /// Returns the bytes that they may still use, likewise. Pages of files that the system can drop count as free.
+    /// Returns the bytes that they may still use in that group. Pages of files that the system can drop count as free.
     std::optional<int64_t> free_memory() const;
 };
 

@@ -27,8 +27,8 @@ struct Argument {
     int64_t row_stride =
         contiguous;  ///< elements from one row to the next, of a matrix. At least 0; 0 repeats one row (inputs)
     int64_t slice_stride =
-        contiguous;  ///< elements from one slice to the next, of a matrix or a column tensor with a row per slice;
-                     ///< likewise
+        contiguous;  ///< elements from one slice to the next, of a matrix or a column tensor with a row per slice; same
+                     ///< limits
 };
 
 /// What launch() reads and writes. Tensors that the spec does not use are ignored. A matrix output may be the memory of

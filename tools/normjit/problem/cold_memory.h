@@ -17,9 +17,9 @@ namespace normjit::cli {
 /// cache once. If the system does not show them under `sys`, uses the values in the target.
 int64_t cache_bytes(const Target& target, const std::string& sys = "/sys/devices/system/cpu");
 
-/// One block of memory, which the problems of a process use one after the other. Its pages are ordinary pages, usually
-/// of 4 KiB. When the block is made, the threads of the team touch 2 MiB each in turn, which spreads the pages evenly
-/// in a machine with several memories.
+/// One block of memory, which the problems of a process use one after another. Its pages are ordinary pages, usually of
+/// 4 KiB. When the block is made, the threads of the team touch 2 MiB each in turn, which spreads the pages evenly in a
+/// machine with several memories.
 class ColdMemory {
   public:
     ColdMemory(int64_t turn_bytes, int64_t most_bytes) : turn_bytes_(turn_bytes), most_bytes_(most_bytes) {}

@@ -6,7 +6,7 @@
 namespace normjit::cli {
 namespace {
 
-/// Returns one memory for all workbenches, because these measure one after the other.
+/// Returns one memory for all workbenches, because these measure one after another.
 ColdMemory& cold_memory(const Target& target) {
     static ColdMemory memory = ColdMemory::of_machine(target);
     return memory;

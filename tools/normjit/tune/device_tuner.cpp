@@ -198,8 +198,8 @@ Expected<double> DeviceTuner::warm_gain(const Spec& spec, const Schedule& schedu
     return schedules.empty() ? 0.0 : result["kernels"][1]["gain"].get<double>();
 }
 
-/// Compares the fastest in fresh measurements, and confirms the winner. What a program has in its caches is unknown, so
-/// a schedule that gains without data in the caches must not lose with it.
+/// Compares the fastest in fresh measurements, and confirms the winner. A program may have its data in the caches, so a
+/// schedule that gains without data there must not lose with it.
 Expected<TuningRecord> DeviceTuner::decide(const Spec& spec, const Search& search) {
     const Schedule& usual = search.heuristic();
     NORMJIT_TRY(Verdict verdict,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tunes problems one after the other on one device, through a worker process that is restarted when it dies.
+// Tunes problems one after another on one device, through a worker process that is restarted when it dies.
 #pragma once
 
 #include "tune/journal.h"
