@@ -6,7 +6,6 @@
 // tasks statically, as at::parallel_for does. Prints the median, mean and 95th percentile of a launch in microseconds,
 // how much longer the mean is than the mean of the best policy, and the time of a step on all CPUs.
 #include "support/aligned_memory.h"
-#include "support/text.h"
 #include "support/try.h"
 
 #include "normjit/engine.h"
@@ -15,11 +14,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <memory>
 #include <numeric>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -29,6 +26,8 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include <CLI/CLI.hpp>
 
 using namespace normjit;
 
@@ -43,7 +42,9 @@ struct Options {
     double host_us = 100;
     double seconds = 3;
     std::string only;  ///< the only contender to measure; if empty, all are
-    std::vector<std::string> specs;
+    std::vector<std::string> specs = {"layernorm rows=512 cols=768", "layernorm rows=8192 cols=768",
+                                      "layernorm rows=8192 cols=4096 x=bf16", "layernorm rows=512 cols=65536",
+                                      "layernorm rows=64 cols=1024 x=bf16"};
 };
 
 void busy_for(double us) {
@@ -221,54 +222,7 @@ Status run(const std::string& text, const Options& options) {
     return {};
 }
 
-Expected<std::vector<int>> read_counts(const std::string& text) {
-    std::vector<int> counts;
-    for (const std::string_view each : text::split(text, ',')) {
-        NORMJIT_TRY(const int64_t count, text::parse_int(each, 0, 1024));
-        counts.push_back(static_cast<int>(count));
-    }
-    return counts;
-}
-
-Status read(const std::string& word, const std::string& value, Options& options) {
-    if (word == "--neighbours") {
-        NORMJIT_TRY(options.neighbours, read_counts(value));
-    } else if (word == "--threads") {
-        NORMJIT_TRY(const int64_t threads, text::parse_int(value, 1, 1024));
-        options.threads = static_cast<int>(threads);
-    } else if (word == "--host-us") {
-        NORMJIT_TRY(options.host_us, text::parse_double(value));
-    } else if (word == "--seconds") {
-        NORMJIT_TRY(options.seconds, text::parse_double(value));
-    } else if (word == "--only") {
-        options.only = value;
-    } else {
-        return invalid_argument("is none of --neighbours --threads --host-us --seconds --only");
-    }
-    return {};
-}
-
-Expected<Options> read(int argc, char** argv) {
-    Options options;
-    for (int i = 1; i < argc; ++i) {
-        const std::string word = argv[i];
-        if (!word.starts_with("--")) {
-            options.specs.push_back(word);
-            continue;
-        }
-        const Status status = read(word, ++i < argc ? argv[i] : "", options);
-        if (!status.ok()) return invalid_argument(word + ": " + status.message());
-    }
-    if (options.specs.empty()) {
-        options.specs = {"layernorm rows=512 cols=768", "layernorm rows=8192 cols=768",
-                         "layernorm rows=8192 cols=4096 x=bf16", "layernorm rows=512 cols=65536",
-                         "layernorm rows=64 cols=1024 x=bf16"};
-    }
-    return options;
-}
-
-Status run_all(int argc, char** argv) {
-    NORMJIT_TRY(const Options options, read(argc, argv));
+Status run_all(const Options& options) {
     for (const int count : options.neighbours) {
         const Neighbours neighbours(count);
         std::printf("%d threads, %d neighbours, %.0f us of the host's between launches\n", options.threads, count,
@@ -282,7 +236,19 @@ Status run_all(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    const Status status = run_all(argc, argv);
+    CLI::App app("What an engine's thread policies cost in a program with its own OpenMP regions");
+    Options options;
+    app.add_option("SPEC", options.specs, "specs with rows");
+    app.add_option("--neighbours", options.neighbours, "numbers of processes that never sleep, joined by commas")
+        ->delimiter(',')
+        ->allow_extra_args(false)
+        ->check(CLI::Range(0, 1024));
+    app.add_option("--threads", options.threads, "of a launch")->check(CLI::Range(1, 1024));
+    app.add_option("--host-us", options.host_us, "of the program's region between two launches");
+    app.add_option("--seconds", options.seconds, "for each spec");
+    app.add_option("--only", options.only, "measure only automatic, own, openmp, static or one");
+    CLI11_PARSE(app, argc, argv);
+    const Status status = run_all(options);
     if (!status.ok()) std::fprintf(stderr, "%s\n", status.message().c_str());
     return status.ok() ? 0 : 1;
 }
