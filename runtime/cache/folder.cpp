@@ -66,14 +66,11 @@ Expected<std::vector<std::string>> names_in(const Descriptor& folder, const std:
         if (error == 0 || error == ENOENT) return std::move(names);
         return failed(fmt::format("{}: cannot be listed: {}", path, std::strerror(error)));
     };
-    const int own = openat(folder.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (own < 0) return end(errno);
-    const std::unique_ptr<DIR, int (*)(DIR*)> open(fdopendir(own), closedir);
-    if (!open) {
-        const int error = errno;
-        close(own);
-        return end(error);
-    }
+    Descriptor own(openat(folder.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (!own.is_open()) return end(errno);
+    const std::unique_ptr<DIR, int (*)(DIR*)> open(fdopendir(own.get()), closedir);
+    if (!open) return end(errno);
+    own.release();
     for (;;) {
         errno = 0;
         const dirent* each = readdir(open.get());

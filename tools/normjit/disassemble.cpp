@@ -2,6 +2,7 @@
 #include "disassemble.h"
 
 #include "support/try.h"
+#include "system/file_io.h"
 
 #include "normjit/compile.h"
 
@@ -25,24 +26,6 @@ extern char** environ;
 
 namespace normjit::cli {
 namespace {
-
-/// A descriptor that a child process inherits.
-class Descriptor {
-  public:
-    explicit Descriptor(int number) : number_(number) {}
-    ~Descriptor() { reset(); }
-    Descriptor(const Descriptor&) = delete;
-    Descriptor& operator=(const Descriptor&) = delete;
-
-    int number() const { return number_; }
-    void reset() {
-        if (number_ >= 0) close(number_);
-        number_ = -1;
-    }
-
-  private:
-    int number_;
-};
 
 Status system_error(const char* what) { return failed(fmt::format("{}: {}", what, std::strerror(errno))); }
 
@@ -69,24 +52,25 @@ Expected<std::string> run_tool(const Tool& tool, const std::vector<uint8_t>& cod
         return unavailable(
             fmt::format("{}; a program with more rights than its caller starts no other program", tool.wanted_by));
     }
-    Descriptor file(memfd_create("normjit", 0));
-    if (file.number() < 0) return system_error("cannot make a file in memory");
-    if (write(file.number(), code.data(), code.size()) != static_cast<ssize_t>(code.size())) {
+    const Descriptor file(memfd_create("normjit", 0));  // the child inherits it
+    if (!file.is_open()) return system_error("cannot make a file in memory");
+    if (write(file.get(), code.data(), code.size()) != static_cast<ssize_t>(code.size())) {
         return system_error("cannot write a file in memory");
     }
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0) return system_error("cannot make a pipe");
-    Descriptor output(ends[0]), input(ends[1]);
+    const Descriptor output(ends[0]);
+    Descriptor input(ends[1]);
 
     std::vector<std::string> words = {tool.names[0]};
     words.insert(words.end(), tool.arguments.begin(), tool.arguments.end());
-    words.push_back(fmt::format("/proc/self/fd/{}", file.number()));
+    words.push_back(fmt::format("/proc/self/fd/{}", file.get()));
     std::vector<char*> arguments;
     for (std::string& word : words) arguments.push_back(word.data());
     arguments.push_back(nullptr);
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, input.number(), STDOUT_FILENO);
+    posix_spawn_file_actions_adddup2(&actions, input.get(), STDOUT_FILENO);
     pid_t child = 0;
     int error = ENOENT;
     for (const std::string& name : tool.names) {
@@ -94,8 +78,8 @@ Expected<std::string> run_tool(const Tool& tool, const std::vector<uint8_t>& cod
     }
     posix_spawn_file_actions_destroy(&actions);
     if (error != 0) return unavailable(fmt::format("{}: {}", tool.wanted_by, std::strerror(error)));
-    input.reset();
-    std::string text = read_all(output.number());
+    input = Descriptor();
+    std::string text = read_all(output.get());
     int state = 0;
     while (waitpid(child, &state, 0) < 0 && errno == EINTR) {
     }

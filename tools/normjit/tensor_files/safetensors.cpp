@@ -90,17 +90,15 @@ Expected<SafetensorsHeader> read_header(int descriptor, int64_t& data_start) {
 
 Expected<SafetensorsFile> SafetensorsFile::open(const std::string& path) {
     // O_NONBLOCK, because opening a pipe without a writer would wait forever.
-    int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (descriptor < 0) return invalid_argument(fmt::format("{}: cannot be opened: {}", path, std::strerror(errno)));
+    Descriptor descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    if (!descriptor.is_open())
+        return invalid_argument(fmt::format("{}: cannot be opened: {}", path, std::strerror(errno)));
     SafetensorsFile file;
     file.path_ = path;
-    file.descriptor_ = std::shared_ptr<const int>(new int(descriptor), [](const int* owned) {
-        close(*owned);
-        delete owned;
-    });
-    auto header = read_header(descriptor, file.data_start_);
+    auto header = read_header(descriptor.get(), file.data_start_);
     if (!header.ok()) return Status(header.status().code(), fmt::format("{}: {}", path, header.status().message()));
     file.header_ = *std::move(header);
+    file.descriptor_ = std::make_shared<const Descriptor>(std::move(descriptor));
     return file;
 }
 
@@ -120,7 +118,7 @@ Expected<DType> SafetensorsFile::type_of(const StoredTensor& tensor) const {
 }
 
 Status SafetensorsFile::read(const StoredTensor& tensor, void* to) const {
-    Status status = read_exactly(*descriptor_, data_start_ + tensor.begin, to, tensor.bytes());
+    Status status = read_exactly(descriptor_->get(), data_start_ + tensor.begin, to, tensor.bytes());
     return status.ok() ? status : error(tensor.name, status.message());
 }
 

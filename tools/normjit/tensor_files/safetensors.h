@@ -63,7 +63,7 @@ class SafetensorsFile {
   private:
     std::string path_;
     SafetensorsHeader header_;
-    std::shared_ptr<const int> descriptor_;
+    std::shared_ptr<const Descriptor> descriptor_;
     int64_t data_start_ = 0;
 };
 

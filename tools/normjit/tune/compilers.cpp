@@ -21,13 +21,10 @@ namespace normjit::cli::tune {
 /// A process, and the memory for its last artifact. It holds one artifact at a time, so it needs no lock.
 struct Compilers::Process {
     Child child;
-    int memory = -1;
+    Descriptor memory;
     std::string schedule;  ///< the schedule that it compiles; empty if it is free
     size_t problem = 0;
 
-    ~Process() {
-        if (memory >= 0) ::close(memory);
-    }
     bool is_free() const { return child.running() && schedule.empty(); }
 };
 
@@ -97,9 +94,9 @@ Expected<Compilers> Compilers::start(size_t count) {
     Compilers compilers;
     for (size_t i = 0; i < count; ++i) {
         auto process = std::make_unique<Process>();
-        process->memory = ::memfd_create("normjit artifact", MFD_CLOEXEC);
-        if (process->memory < 0) return failed(fmt::format("memory for an artifact: {}", std::strerror(errno)));
-        const int memory = process->memory;
+        process->memory = Descriptor(::memfd_create("normjit artifact", MFD_CLOEXEC));
+        if (!process->memory.is_open()) return failed(fmt::format("memory for an artifact: {}", std::strerror(errno)));
+        const int memory = process->memory.get();
         NORMJIT_TRY(process->child, Child::start([memory](Channel& parent) { serve_compiler(parent, memory); }));
         compilers.processes_.push_back(std::move(process));
     }
@@ -134,7 +131,7 @@ void Compilers::receive(Process& process, Channel::Time deadline) {
         artifact = failed(fmt::format("its compiler's process ended: {}", process.child.kill()));
     } else if (answer->contains("error")) {
         artifact = error_of(*answer);
-    } else if (const auto bytes = read_all(process.memory, (*answer)["bytes"]); bytes.ok()) {
+    } else if (const auto bytes = read_all(process.memory.get(), (*answer)["bytes"]); bytes.ok()) {
         artifact = parse_artifact(*bytes);
     }
     if (process.problem == problem_) made_.insert_or_assign(process.schedule, std::move(artifact));

@@ -17,22 +17,10 @@
 
 namespace normjit::cli::tune {
 
-Channel& Channel::operator=(Channel&& other) noexcept {
-    std::swap(in_, other.in_);
-    std::swap(out_, other.out_);
-    std::swap(buffer_, other.buffer_);
-    return *this;
-}
-
-Channel::~Channel() {
-    if (in_ >= 0) ::close(in_);
-    if (out_ >= 0 && out_ != in_) ::close(out_);
-}
-
 Status Channel::send(const Json& message) const {
     const std::string line = line_of(message) + "\n";
     for (size_t sent = 0; sent < line.size();) {
-        const ssize_t bytes = ::send(out_, line.data() + sent, line.size() - sent, MSG_NOSIGNAL);
+        const ssize_t bytes = ::send(socket(), line.data() + sent, line.size() - sent, MSG_NOSIGNAL);
         if (bytes < 0 && errno == EINTR) continue;
         if (bytes < 0) return unavailable(std::strerror(errno));
         sent += static_cast<size_t>(bytes);
@@ -50,14 +38,14 @@ Expected<Json> Channel::receive(Time deadline) {
         }
         const auto left =
             std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
-        pollfd ready{in_, POLLIN, 0};
+        pollfd ready{socket(), POLLIN, 0};
         const int milliseconds =
             deadline == Time::max() ? -1 : static_cast<int>(std::clamp<int64_t>(left.count(), 0, 1 << 30));
         const int events = ::poll(&ready, 1, milliseconds);
         if (events == 0) return failed("no answer in time");
         if (events < 0) continue;  // a signal has interrupted it
         char bytes[4096];
-        const ssize_t count = ::read(in_, bytes, sizeof bytes);
+        const ssize_t count = ::read(socket(), bytes, sizeof bytes);
         if (count < 0 && errno == EINTR) continue;
         if (count <= 0) return unavailable("has ended");
         buffer_.append(bytes, static_cast<size_t>(count));
@@ -76,27 +64,24 @@ Expected<Child> Child::start(const Main& main) {
     int ends[2];
     if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
         return failed(fmt::format("sockets for a process: {}", std::strerror(errno)));
+    Descriptor ours(ends[0]), childs(ends[1]);
     std::fflush(nullptr);  // otherwise both processes would write the buffered output
     const pid_t parent = ::getpid();
     const pid_t pid = ::fork();
-    if (pid < 0) {
-        ::close(ends[0]), ::close(ends[1]);
-        return failed(fmt::format("starting a process: {}", std::strerror(errno)));
-    }
+    if (pid < 0) return failed(fmt::format("starting a process: {}", std::strerror(errno)));
     if (pid == 0) {
-        ::close(ends[0]);
+        ours = Descriptor();
         ::prctl(PR_SET_PDEATHSIG, SIGKILL);
         if (::getppid() != parent) ::_exit(0);
         {
-            Channel channel(ends[1], ends[1]);
+            Channel channel(std::move(childs));
             main(channel);
         }
         ::_exit(0);  // skips cleaning up, which the parent does
     }
-    ::close(ends[1]);
     Child child;
     child.pid_ = pid;
-    child.channel_ = Channel(ends[0], ends[0]);
+    child.channel_ = Channel(std::move(ours));
     return child;
 }
 

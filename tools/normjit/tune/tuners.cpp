@@ -92,7 +92,7 @@ Results watch(std::vector<Child>& tuners, const std::vector<Spec>& specs, size_t
         for (Child& tuner : tuners) {
             if (!tuner.running()) continue;
             running.push_back(&tuner);
-            ready.push_back({tuner.channel().in(), POLLIN, 0});
+            ready.push_back({tuner.channel().socket(), POLLIN, 0});
         }
         if (ready.empty()) return results;
         if (::poll(ready.data(), ready.size(), -1) < 0) continue;

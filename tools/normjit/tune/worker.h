@@ -4,6 +4,7 @@
 #pragma once
 
 #include "command_line/device.h"
+#include "system/file_io.h"
 
 #include "normjit/status.h"
 
@@ -19,25 +20,21 @@ namespace normjit::cli::tune {
 
 using Json = nlohmann::ordered_json;
 
-/// Both ends of a text connection to another process. Closes the descriptors that it gets.
+/// This process's end of a text connection to another process.
 class Channel {
   public:
     Channel() = default;
-    Channel(int in, int out) : in_(in), out_(out) {}
-    Channel(Channel&& other) noexcept { *this = std::move(other); }
-    Channel& operator=(Channel&& other) noexcept;
-    ~Channel();
+    explicit Channel(Descriptor socket) : socket_(std::move(socket)) {}
 
     using Time = std::chrono::steady_clock::time_point;
     Status send(const Json& message) const;
     /// Receives a line. Fails with `unavailable` if the other end has gone, and with `failed` if nothing came until
     /// `deadline`.
     Expected<Json> receive(Time deadline);
-    int in() const { return in_; }
-    bool open() const { return in_ >= 0; }
+    int socket() const { return socket_.get(); }
 
   private:
-    int in_ = -1, out_ = -1;
+    Descriptor socket_;
     std::string buffer_;  ///< bytes that were read beyond the last line
 };
 
