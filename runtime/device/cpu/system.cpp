@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/cpu/system.h"
 
-#include "support/text.h"
-
 #include <algorithm>
 #include <fstream>
 #include <numeric>
@@ -34,15 +32,6 @@ std::vector<int> usable_processors() {
     usable.resize(static_cast<size_t>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN))));
     std::iota(usable.begin(), usable.end(), 0);
     return usable;
-}
-
-int64_t read_size(std::string text) {
-    int64_t unit = 1;
-    if (text.ends_with('K')) unit = 1 << 10;
-    if (text.ends_with('M')) unit = 1 << 20;
-    if (unit > 1) text.pop_back();
-    const auto number = text::parse_int(text, 0, INT64_MAX / unit);
-    return number.ok() ? *number * unit : 0;
 }
 
 }  // namespace normjit::cpu

@@ -3,6 +3,7 @@
 
 #include "device/cpu/memory.h"
 #include "device/cpu/system.h"
+#include "system/environment.h"
 
 #include <algorithm>
 #include <cstring>
@@ -30,7 +31,7 @@ int64_t cache_bytes(const Target& target, const std::string& sys) {
             const std::string level = cpu::first_line(cache + "level");
             if (level.empty()) break;
             if (level == "1" || !seen.insert(level + " " + cpu::first_line(cache + "shared_cpu_list")).second) continue;
-            sum += cpu::read_size(cpu::first_line(cache + "size"));
+            if (const auto bytes = parse_bytes(cpu::first_line(cache + "size"))) sum += *bytes;
         }
     }
     return sum > 0 ? sum : target.cpu.cores * target.cpu.l2_bytes + target.cpu.l3_bytes;
