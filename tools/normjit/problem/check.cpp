@@ -102,13 +102,7 @@ Expected<std::vector<OutputCheck>> check_outputs(const Problem& problem,
                                                  const PerTensor<std::optional<ForeignGradient>>& foreign) {
     const Spec& spec = problem.spec;
     if (Status status = check_memory(problem); !status.ok()) return status;
-    PerTensor<std::vector<double>> inputs;
-    for (Tensor tensor : all_tensors) {
-        if (!spec.depends_on(tensor)) continue;
-        const void* data = spec.accumulates(tensor) ? problem.before[tensor].data() : problem.tensors[tensor].data();
-        inputs[tensor] = reference::decode(spec.dtype(tensor), data, problem.elements(tensor));
-    }
-    const reference::Gradients expected = reference::compute(spec, problem.batch, inputs);
+    const reference::Gradients expected = reference::compute(spec, problem.batch, problem.inputs());
     std::vector<OutputCheck> checks;
     for (Tensor tensor : all_tensors) {
         if (!spec.writes(tensor)) continue;

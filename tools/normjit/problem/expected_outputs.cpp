@@ -14,15 +14,6 @@ constexpr int64_t most_rows_to_check = 64;
 
 constexpr int64_t most_slices_to_check = 8;
 
-PerTensor<std::vector<double>> inputs_of(const Problem& made) {
-    PerTensor<std::vector<double>> inputs;
-    for (const Tensor tensor : all_tensors) {
-        if (!made.spec.depends_on(tensor)) continue;
-        inputs[tensor] = reference::decode(made.spec.dtype(tensor), made.tensors[tensor].data(), made.elements(tensor));
-    }
-    return inputs;
-}
-
 /// Returns the spec of the problem with only one slice.
 Spec spec_of_slice(Spec spec) {
     spec.slices = 1;
@@ -56,7 +47,7 @@ ExpectedOutputs::ExpectedOutputs(const Problem& made, Batch batch)
         for (const int64_t slice : pick(operand.is_per_slice() ? batch.slices : 1, most_slices_to_check))
             columns_to_check_.push_back({operand.tensor, slice});
     }
-    const Inputs inputs = inputs_of(made);
+    const Inputs inputs = made.inputs();
     spec_.tells_slices_apart() ? compute_by_slice(inputs) : compute_alike(inputs);
 }
 

@@ -96,13 +96,7 @@ void fill_statistics(const Problem& problem, bench::Team& team) {
 void fill_saved(const Problem& problem) {
     const Spec& spec = problem.spec;
     if (spec.formula->saved.empty()) return;
-    PerTensor<std::vector<double>> inputs;
-    for (const Tensor tensor : all_tensors) {
-        if (spec.depends_on(tensor))
-            inputs[tensor] =
-                reference::decode(spec.dtype(tensor), problem.tensors[tensor].data(), problem.elements(tensor));
-    }
-    const auto saved = reference::saved_values(spec, problem.batch, inputs);
+    const auto saved = reference::saved_values(spec, problem.batch, problem.inputs());
     for (const Tensor tensor : all_tensors) {
         if (!spec.has(tensor)) continue;
         for (size_t i = 0; i < saved[tensor].size(); ++i)

@@ -3,6 +3,7 @@
 
 #include "command_line/console.h"
 #include "device/cpu/memory.h"
+#include "element.h"
 #include "support/divide.h"
 #include "support/try.h"
 
@@ -87,6 +88,16 @@ Arguments Problem::arguments() const {
     arguments.workspace = workspace.data();
     arguments.workspace_bytes = workspace.bytes();
     return arguments;
+}
+
+PerTensor<std::vector<double>> Problem::inputs() const {
+    PerTensor<std::vector<double>> inputs;
+    for (Tensor tensor : all_tensors) {
+        if (!spec.depends_on(tensor)) continue;
+        const void* data = before[tensor].empty() ? tensors[tensor].data() : before[tensor].data();
+        inputs[tensor] = reference::decode(spec.dtype(tensor), data, elements(tensor));
+    }
+    return inputs;
 }
 
 void Problem::keep_accumulated() {

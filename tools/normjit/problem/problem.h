@@ -48,6 +48,8 @@ struct Problem {
     /// Returns the address of element i of a tensor, not counting gaps between rows.
     void* element(Tensor tensor, int64_t i) const;
     Arguments arguments() const;
+    /// Returns what the outputs depend on, as doubles: the inputs, and the kept values of outputs that are added to.
+    PerTensor<std::vector<double>> inputs() const;
     /// Keeps the values of outputs that are added to, for restore_accumulated() after launches.
     void keep_accumulated();
     void restore_accumulated() const;
