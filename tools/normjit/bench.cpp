@@ -7,13 +7,13 @@
 #include "command_line/shapes.h"
 #include "measure.h"
 #include "problem/workbench.h"
+#include "support/text.h"
 #include "support/try.h"
 #include "tuning/statistics.h"
 
 #include "normjit/engine.h"
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <memory>
 #include <optional>
@@ -77,11 +77,9 @@ struct Result {
 Expected<std::vector<int>> read_threads(const std::vector<std::string>& words) {
     std::vector<int> counts;
     for (const std::string& word : words) {
-        int count = 0;
-        auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), count);
-        bool number = error == std::errc() && end == word.data() + word.size() && count >= 1 && count <= 1024;
-        if (!number && word != "all") return invalid_argument(fmt::format("--threads {}: allowed: 1..1024, all", word));
-        counts.push_back(count);
+        const auto count = word == "all" ? Expected<int64_t>(0) : text::parse_int(word, 1, 1024);
+        if (!count.ok()) return invalid_argument(fmt::format("--threads {}: allowed: 1..1024, all", word));
+        counts.push_back(static_cast<int>(*count));
     }
     return counts;
 }

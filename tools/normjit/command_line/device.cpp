@@ -6,8 +6,7 @@
 #include "device/cuda/driver.h"
 #include "device/cuda/gpu.h"
 #include "device/device_name.h"
-
-#include <algorithm>
+#include "support/text.h"
 
 #include <fmt/core.h>
 
@@ -39,14 +38,10 @@ void add_threads_option(const CommandLine& command, DeviceOptions& options) {
 }
 
 void add_backend_option(const CommandLine& command, BackendChoice& backend) {
-    std::vector<std::string> names;
-    for (const BackendChoice choice : all_backend_choices) names.emplace_back(name(choice));
+    const auto names = text::names_of(all_backend_choices);
     command.add_choice(
-        "--backend", names,
-        [&backend](const std::string& chosen) {
-            backend =
-                *std::ranges::find(all_backend_choices, chosen, [](BackendChoice choice) { return name(choice); });
-        },
+        "--backend", {names.begin(), names.end()},
+        [&backend](const std::string& chosen) { backend = *text::find_by_name(chosen, all_backend_choices); },
         "The code generator for a CPU: automatic, x64, llvm, or portable for no machine code");
 }
 

@@ -9,16 +9,10 @@
 namespace normjit::cli {
 namespace {
 
-/// Returns the number of columns of a tensor [N], or [N/R] for runs of R.
-int64_t columns_of(const Spec& spec, Tensor tensor) {
-    const Axes axes = spec.axes(tensor);
-    return axes.run > 1 ? spec.cols / axes.run : spec.cols;
-}
-
 /// True for [N], or [..., N] with a row for each slice. derive_slices() compares the dimensions of gamma and beta with
 /// x's.
 bool are_columns(const std::vector<int64_t>& shape, const Spec& spec, Tensor tensor) {
-    return !shape.empty() && shape.back() == columns_of(spec, tensor) &&
+    return !shape.empty() && shape.back() == spec.axes(tensor).columns(spec.cols) &&
            count(shape) == elements_of(spec, tensor, *spec.batch());
 }
 
@@ -26,7 +20,7 @@ bool are_columns(const std::vector<int64_t>& shape, const Spec& spec, Tensor ten
 std::string allowed_shape(const Spec& spec, Tensor tensor, const StoredTensor& x) {
     const Axes axes = spec.axes(tensor);
     const std::string name_of_x = x.name.substr(x.name.rfind('.') + 1);
-    const int64_t elements = elements_of(spec, tensor, *spec.batch()), columns = columns_of(spec, tensor);
+    const int64_t elements = elements_of(spec, tensor, *spec.batch()), columns = spec.axes(tensor).columns(spec.cols);
     if (axes.is_matrix() && elements == count(x.shape))
         return fmt::format("must be that of {}, {}", name_of_x, shape_text(x.shape));
     if (axes.is_matrix()) return fmt::format("must have {} elements, {} in a row", elements, columns);
@@ -74,7 +68,7 @@ std::vector<int64_t> output_shape(const FileProblem& in_file, const Spec& spec, 
     const int64_t elements = elements_of(spec, output, *spec.batch());
     if (axes.is_matrix() && elements == count(shape)) return shape;
     if (axes.is_matrix()) {
-        shape.back() = columns_of(spec, output);
+        shape.back() = axes.columns(spec.cols);
         return shape;
     }
     if (axes.is_scalar()) return {};
@@ -85,10 +79,10 @@ std::vector<int64_t> output_shape(const FileProblem& in_file, const Spec& spec, 
     const std::string_view weight = spec.formula ? spec.name(output).substr(1) : name(layer_tensor(output));
     const StoredTensor* stored = in_file.find(weight);
     if (stored != nullptr && count(stored->shape) == elements &&
-        (stored->shape.empty() || stored->shape.back() == columns_of(spec, output)))
+        (stored->shape.empty() || stored->shape.back() == axes.columns(spec.cols)))
         return stored->shape;
-    if (spec.is_per_slice(output)) return {*spec.slices, columns_of(spec, output)};
-    return {columns_of(spec, output)};
+    if (spec.is_per_slice(output)) return {*spec.slices, axes.columns(spec.cols)};
+    return {axes.columns(spec.cols)};
 }
 
 }  // namespace normjit::cli

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tensor_files/spec_fields.h"
 
+#include "support/text.h"
 #include "support/try.h"
 #include "tensor_files/file_shapes.h"
 
 #include "normjit/spec.h"
 
-#include <charconv>
+#include <cstdint>
 #include <utility>
 
 #include <fmt/format.h>
@@ -45,15 +46,13 @@ Status derive_cols(SpecFields& fields, const SafetensorsFile& file, const Stored
 
 Status derive_rows(SpecFields& fields, const SafetensorsFile& file, const StoredTensor& x) {
     const int64_t all = count(x.shape) / x.shape.back();
-    int64_t slices = 1;
-    const std::string text = find(fields, "slices").value_or("1");
-    const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), slices);
-    if (code != std::errc() || *end != '\0' || slices < 1) return {};  // parse_spec() refuses it
-    if (all % slices != 0) {
+    const auto slices = text::parse_int(find(fields, "slices").value_or("1"), 1, INT64_MAX);
+    if (!slices.ok()) return {};  // parse_spec() refuses it
+    if (all % *slices != 0) {
         return file.error(x.name, fmt::format("shape {} has {} rows, which slices={} does not divide",
-                                              shape_text(x.shape), all, slices));
+                                              shape_text(x.shape), all, *slices));
     }
-    return derive(fields, file, x, "rows", std::to_string(all / slices));
+    return derive(fields, file, x, "rows", std::to_string(all / *slices));
 }
 
 }  // namespace normjit::cli

@@ -207,19 +207,17 @@ Status run(const TuneOptions& options) {
         deadline = Deadline::after(Clock::now(), budget);
     }
     std::vector<std::string> files = files_of(options.inputs);
-    NORMJIT_RETURN_IF_ERROR(check_growable(output));
-    NORMJIT_RETURN_IF_ERROR(check_writable(output, files));
-    NORMJIT_RETURN_IF_ERROR(check_records(output));
-    files.push_back(output);
-    if (!options.points.empty()) {
-        NORMJIT_RETURN_IF_ERROR(check_growable(options.points));
-        NORMJIT_RETURN_IF_ERROR(check_writable(options.points, files));
-        files.push_back(options.points);
-    }
+    const auto check_other = [&](const std::string& path) -> Status {
+        NORMJIT_RETURN_IF_ERROR(check_growable(path));
+        NORMJIT_RETURN_IF_ERROR(check_writable(path, files));
+        files.push_back(path);
+        return {};
+    };
     const std::string journal = output + ".progress";
-    NORMJIT_RETURN_IF_ERROR(check_growable(journal));
-    NORMJIT_RETURN_IF_ERROR(check_writable(journal, files));
-    files.push_back(journal);
+    NORMJIT_RETURN_IF_ERROR(check_other(output));
+    NORMJIT_RETURN_IF_ERROR(check_records(output));
+    if (!options.points.empty()) NORMJIT_RETURN_IF_ERROR(check_other(options.points));
+    NORMJIT_RETURN_IF_ERROR(check_other(journal));
     if (!options.json.empty() && options.json != "-") NORMJIT_RETURN_IF_ERROR(check_writable(options.json, files));
     std::vector<std::string> devices = {options.device.device};
     if (options.device.device == "all") {
