@@ -5,7 +5,6 @@
 // NANOSECONDS is a time of CLOCK_MONOTONIC. The time to make the data does not count, because an engine has data
 // already.
 #include "command_line/device.h"
-#include "device/device_name.h"
 #include "problem/check.h"
 #include "problem/gpu_problem.h"
 #include "problem/problem.h"
@@ -49,7 +48,10 @@ void count_compiled(void* self, LogLevel, const char* message) {
 }
 
 Expected<double> launch_on_gpu(const Engine& engine, const Kernel& kernel, const cli::Problem& problem) {
-    NORMJIT_TRY(auto gpu, cuda::Gpu::open(*cuda_ordinal(engine.device())));
+    const std::string& device = engine.device();
+    int ordinal = 0;  // the engine has already read the same text
+    std::from_chars(device.data() + device.find(':') + 1, device.data() + device.size(), ordinal);
+    NORMJIT_TRY(auto gpu, cuda::Gpu::open(ordinal));
     NORMJIT_TRY(const auto on_gpu, cli::GpuProblem::upload(std::move(gpu), kernel, problem, problem.batch));
     const auto start = Clock::now();
     NORMJIT_RETURN_IF_ERROR(kernel.launch(on_gpu.arguments(nullptr)));

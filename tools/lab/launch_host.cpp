@@ -4,7 +4,6 @@
 //   normjit_launch_host [--rows M] [--cols N] [--device cuda:0]
 // Launches come in bursts that fit in the driver's queue, so that none waits for the GPU.
 #include "device/cuda/memory.h"
-#include "device/device_name.h"
 #include "support/try.h"
 
 #include "normjit/normjit.h"
@@ -107,7 +106,8 @@ Expected<double> burst(const cuda::Driver& driver, cuda::Stream stream, const st
 }
 
 Status measure(const std::string& device, int64_t rows, int64_t cols) {
-    NORMJIT_TRY(const auto gpu, cuda::Gpu::open(*cuda_ordinal(device)));
+    constexpr size_t ordinal_at = std::string_view("cuda:").size();
+    NORMJIT_TRY(const auto gpu, cuda::Gpu::open(std::stoi(device.substr(ordinal_at))));
     const cuda::ContextScope scope(*gpu);
     NORMJIT_RETURN_IF_ERROR(scope.status());
     const cuda::Driver& driver = gpu->driver();

@@ -5,14 +5,14 @@
 #include "device/cuda/gpu.h"
 #include "device/cuda/graph.h"
 #include "device/cuda/memory.h"
-#include "device/device_name.h"
-#include "problem/checked_problem.h"
 #include "problem/gpu_ceiling.h"
+#include "problem/gpu_checked_problem.h"
 #include "problem/gpu_problem.h"
 #include "problem/workbench.h"
 #include "support/try.h"
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <optional>
 #include <thread>
@@ -26,12 +26,11 @@ using bench::MeasureOptions;
 /// More bytes than any L2 cache holds.
 constexpr int64_t flush_bytes = 256 << 20;
 
-/// Times launches on a stream of its own.
-class GpuTimer {
+class GpuWorkbench final : public Workbench {
   public:
-    using Work = cuda::WorkStream::Work;
-
-    explicit GpuTimer(std::shared_ptr<const cuda::Gpu> gpu) : gpu_(std::move(gpu)) {}
+    GpuWorkbench(const Engine& engine, std::shared_ptr<const cuda::Gpu> gpu)
+        : Workbench(engine, static_cast<int>(std::max(1u, std::thread::hardware_concurrency()))),
+          gpu_(std::move(gpu)) {}
 
     Status start() {
         NORMJIT_TRY(stream_, cuda::WorkStream::create(gpu_));
@@ -39,13 +38,50 @@ class GpuTimer {
         return {};
     }
 
-    cuda::WorkStream& stream() const { return *stream_; }
+    bool is_cold() const override { return true; }
 
-    /// Empties the L2 cache.
-    Status flush() const { return stream_->fill(flush_.data(), 0, flush_bytes); }
+    Expected<Measurement> measure(const Kernel& kernel, const Problem& problem,
+                                  const MeasureOptions& options) override {
+        NORMJIT_TRY(const GpuProblem on_gpu, GpuProblem::upload(gpu_, kernel, problem, problem.batch));
+        NORMJIT_TRY(const Measurement measurement, time(kernel, on_gpu, options));
+        NORMJIT_RETURN_IF_ERROR(on_gpu.download(problem));
+        return measurement;
+    }
 
-    Expected<Measurement> measure(const Kernel& kernel, const GpuProblem& problem,
-                                  const MeasureOptions& options) const {
+    Expected<Measurement> measure_made(const Kernel& kernel, const MadeData& data,
+                                       const MeasureOptions& options) override {
+        const Batch made = made_batch(kernel.artifact().spec, data.batch);
+        NORMJIT_TRY(const Problem problem, allocate_problem(kernel, made, team()));
+        fill_inputs(problem, data.seed, team());
+        NORMJIT_TRY(const GpuProblem on_gpu, GpuProblem::upload(gpu_, kernel, problem, data.batch));
+        return time(kernel, on_gpu, options);
+    }
+
+    Expected<std::unique_ptr<CheckedProblem>> open_checked_problem(const Kernel& kernel, Batch batch,
+                                                                   uint64_t seed) override {
+        if (!made_ || made_->problem.spec != kernel.artifact().spec || made_->batch != batch || made_->seed != seed) {
+            made_.reset();
+            NORMJIT_TRY(Problem made, allocate_problem(kernel, made_batch(kernel.artifact().spec, batch), team()));
+            fill_inputs(made, seed, team());
+            auto expected = std::make_shared<const ExpectedOutputs>(made, batch);
+            made_ = Made{std::move(made), batch, seed, std::move(expected)};
+        }
+        NORMJIT_TRY(GpuProblem on_gpu, GpuProblem::upload(gpu_, kernel, made_->problem, batch));
+        GpuTools tools{.stream = stream_.get(), .flush = [this] { return flush(); }, .measure = {}};
+        tools.measure = [this](const Kernel& of, const GpuProblem& problem, const MeasureOptions& options) {
+            return time(of, problem, options);
+        };
+        return make_gpu_checked_problem(std::move(tools), std::move(on_gpu), made_->expected);
+    }
+
+    nlohmann::ordered_json facts() const override {
+        return {{"gpu", gpu_->name()}, {"driver", cuda::version_text(gpu_->driver().version)}};
+    }
+
+  private:
+    using Work = cuda::WorkStream::Work;
+
+    Expected<Measurement> time(const Kernel& kernel, const GpuProblem& problem, const MeasureOptions& options) {
         const Arguments arguments = problem.arguments(stream_->handle());
         const Work launch = [&] { return kernel.launch(arguments); };
         NORMJIT_RETURN_IF_ERROR(launch());
@@ -67,7 +103,8 @@ class GpuTimer {
         return result;
     }
 
-  private:
+    Status flush() const { return stream_->fill(flush_.data(), 0, flush_bytes); }
+
     /// Runs each work a few times, to find the fastest, and returns their medians in seconds.
     Expected<std::vector<double>> try_out(const std::vector<Work>& works) const {
         constexpr int repetitions = 5;
@@ -141,121 +178,6 @@ class GpuTimer {
         return std::chrono::duration<double>(end - start).count() / launches;
     }
 
-    const std::shared_ptr<const cuda::Gpu> gpu_;
-    std::unique_ptr<cuda::WorkStream> stream_;
-    cuda::DeviceMemory flush_;
-};
-
-class GpuCheckedProblem final : public CheckedProblem {
-  public:
-    /// `expected` must come from the rows from which `problem` was uploaded. The timer must outlive the problem.
-    GpuCheckedProblem(const GpuTimer& timer, GpuProblem problem, std::shared_ptr<const ExpectedOutputs> expected)
-        : timer_(timer), problem_(std::move(problem)), expected_(std::move(expected)) {}
-
-    bool is_cold() const override { return true; }
-
-    Status check(const Kernel& kernel) override {
-        NORMJIT_RETURN_IF_ERROR(problem_.fit(kernel));
-        NORMJIT_RETURN_IF_ERROR(problem_.spoil_outputs());
-        const Arguments arguments = problem_.arguments(timer_.stream().handle());
-        NORMJIT_RETURN_IF_ERROR(kernel.launch(arguments));
-        NORMJIT_RETURN_IF_ERROR(timer_.stream().wait());
-        const Spec& spec = problem_.spec();
-        std::vector<char> data;
-        const auto read = [&](Tensor tensor, int64_t row) {
-            const int64_t elements = spec.axes(tensor).width(spec.cols);
-            const int64_t bytes = elements * static_cast<int64_t>(size_of(spec.dtype(tensor)));
-            data.resize(static_cast<size_t>(bytes));
-            return problem_.tensor(tensor).read(row * bytes, data.data(), bytes);
-        };
-        for (const int64_t row : expected_->rows_to_check()) {
-            for (const Operand& output : expected_->row_outputs()) {
-                NORMJIT_RETURN_IF_ERROR(read(output.tensor, row));
-                NORMJIT_RETURN_IF_ERROR(expected_->check_row(output, row, data.data()));
-            }
-        }
-        const Artifact& artifact = kernel.artifact();
-        const int64_t groups = artifact.cuda_paths.front().groups(artifact.geometry, problem_.batch().all_rows(),
-                                                                  arguments.workspace_bytes);
-        for (const ExpectedOutputs::Columns& columns : expected_->columns_to_check()) {
-            NORMJIT_RETURN_IF_ERROR(read(columns.output, columns.slice));
-            NORMJIT_RETURN_IF_ERROR(expected_->check_columns(columns, data.data(), groups));
-        }
-        return {};
-    }
-
-    Expected<Seconds> time(std::span<const Kernel> kernels, int rounds) override {
-        for (const Kernel& kernel : kernels) NORMJIT_RETURN_IF_ERROR(problem_.fit(kernel));
-        const Arguments arguments = problem_.arguments(timer_.stream().handle());
-        std::vector<cuda::CapturedGraph> graphs;
-        for (const Kernel& kernel : kernels) {
-            NORMJIT_TRY(auto graph, timer_.stream().capture([&] { return kernel.launch(arguments); }));
-            graphs.push_back(std::move(graph));
-        }
-        std::vector<GpuTimer::Work> works;
-        for (const cuda::CapturedGraph& graph : graphs) works.push_back([&] { return timer_.stream().launch(graph); });
-        for (const auto& work : works) NORMJIT_RETURN_IF_ERROR(work());  // the first launch of a graph uploads it
-        return timer_.stream().time(rounds, [this] { return timer_.flush(); }, works);
-    }
-
-    Expected<bench::Measurement> measure(const Kernel& kernel, const bench::MeasureOptions& options) override {
-        NORMJIT_RETURN_IF_ERROR(problem_.fit(kernel));
-        return timer_.measure(kernel, problem_, options);
-    }
-
-  private:
-    const GpuTimer& timer_;
-    GpuProblem problem_;
-    const std::shared_ptr<const ExpectedOutputs> expected_;
-};
-
-class GpuWorkbench final : public Workbench {
-  public:
-    GpuWorkbench(const Engine& engine, std::shared_ptr<const cuda::Gpu> gpu)
-        : Workbench(engine, static_cast<int>(std::max(1u, std::thread::hardware_concurrency()))),
-          gpu_(gpu),
-          timer_(std::move(gpu)) {}
-
-    Status start() { return timer_.start(); }
-
-    bool is_cold() const override { return true; }
-
-    Expected<Measurement> measure(const Kernel& kernel, const Problem& problem,
-                                  const MeasureOptions& options) override {
-        NORMJIT_TRY(const GpuProblem on_gpu, GpuProblem::upload(gpu_, kernel, problem, problem.batch));
-        NORMJIT_TRY(const Measurement measurement, timer_.measure(kernel, on_gpu, options));
-        NORMJIT_RETURN_IF_ERROR(on_gpu.download(problem));
-        return measurement;
-    }
-
-    Expected<Measurement> measure_made(const Kernel& kernel, const MadeData& data,
-                                       const MeasureOptions& options) override {
-        const Batch made = made_batch(kernel.artifact().spec, data.batch);
-        NORMJIT_TRY(const Problem problem, allocate_problem(kernel, made, team()));
-        fill_inputs(problem, data.seed, team());
-        NORMJIT_TRY(const GpuProblem on_gpu, GpuProblem::upload(gpu_, kernel, problem, data.batch));
-        return timer_.measure(kernel, on_gpu, options);
-    }
-
-    Expected<std::unique_ptr<CheckedProblem>> open_checked_problem(const Kernel& kernel, Batch batch,
-                                                                   uint64_t seed) override {
-        if (!made_ || made_->problem.spec != kernel.artifact().spec || made_->batch != batch || made_->seed != seed) {
-            made_.reset();
-            NORMJIT_TRY(Problem made, allocate_problem(kernel, made_batch(kernel.artifact().spec, batch), team()));
-            fill_inputs(made, seed, team());
-            auto expected = std::make_shared<const ExpectedOutputs>(made, batch);
-            made_ = Made{std::move(made), batch, seed, std::move(expected)};
-        }
-        NORMJIT_TRY(GpuProblem on_gpu, GpuProblem::upload(gpu_, kernel, made_->problem, batch));
-        return std::unique_ptr<CheckedProblem>(
-            std::make_unique<GpuCheckedProblem>(timer_, std::move(on_gpu), made_->expected));
-    }
-
-    nlohmann::ordered_json facts() const override {
-        return {{"gpu", gpu_->name()}, {"driver", cuda::version_text(gpu_->driver().version)}};
-    }
-
-  private:
     /// The data of a checked problem. It is kept because the tuner opens the same problem again to confirm a winner in
     /// other memory.
     struct Made {
@@ -266,7 +188,8 @@ class GpuWorkbench final : public Workbench {
     };
 
     const std::shared_ptr<const cuda::Gpu> gpu_;
-    GpuTimer timer_;
+    std::unique_ptr<cuda::WorkStream> stream_;
+    cuda::DeviceMemory flush_;
     std::optional<Made> made_;
 };
 
@@ -274,7 +197,10 @@ class GpuWorkbench final : public Workbench {
 
 Expected<std::unique_ptr<Workbench>> open_gpu_workbench(const DeviceOptions& options) {
     NORMJIT_TRY(const Engine engine, open_engine(options));
-    NORMJIT_TRY(auto gpu, cuda::Gpu::open(*cuda_ordinal(engine.device())));
+    int ordinal = 0;  // the engine has already read the same text
+    const std::string& device = engine.device();
+    std::from_chars(device.data() + device.find(':') + 1, device.data() + device.size(), ordinal);
+    NORMJIT_TRY(auto gpu, cuda::Gpu::open(ordinal));
     auto workbench = std::make_unique<GpuWorkbench>(engine, std::move(gpu));
     NORMJIT_RETURN_IF_ERROR(workbench->start());
     return std::unique_ptr<Workbench>(std::move(workbench));
