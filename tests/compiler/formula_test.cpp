@@ -151,7 +151,8 @@ TEST_CASE("a spec that a program changes is the one of its text") {
           "instead");
     spec = *parse_spec("gated_rmsnorm cols=8 gamma=f32");
     spec.set(*spec.find("z"), std::nullopt);
-    CHECK(validate(spec).message() == "spec: z: is not that of 'gated_rmsnorm cols=8 gamma=f32'; parse this text");
+    CHECK(validate(spec).message() ==
+          "spec: z: is not as in 'gated_rmsnorm cols=8 gamma=f32'; parse this text instead");
 }
 
 TEST_CASE("tensors that a program changes are those of the formula") {

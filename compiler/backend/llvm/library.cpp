@@ -5,15 +5,18 @@
 #include "support/try.h"
 
 #include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
 #include <new>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <link.h>
-#include <unistd.h>
 
 namespace normjit::backend::llvmir {
 
@@ -53,6 +56,14 @@ bool is_static_program() {
     return dl_iterate_phdr(look, nullptr) == without_interpreter;
 }
 
+/// True if an error of dlopen() says that there is no such file or folder. Other errors are about a library that is
+/// there, or about one that it needs.
+bool is_missing(const std::string& path, std::string_view error) {
+    const auto says = [error](int number) { return error.ends_with(std::strerror(number)); };
+    return error.starts_with(path) &&
+           std::ranges::any_of(std::array{ENOENT, ENOTDIR, EACCES, ELOOP, ENAMETOOLONG}, says);
+}
+
 /// Opens the library in the folders where the loader would look for it, one by one. Given only the name, the loader may
 /// return a library of this name that the process has already loaded, for example from another build of normjit. With a
 /// sanitizer, which calls dlopen() for the program, it would use the sanitizer's RUNPATH.
@@ -61,7 +72,8 @@ Expected<void*> open_library() {
     for (const std::string& folder : search_path()) {
         const std::string path = folder + "/" NORMJIT_LLVM;
         if (void* library = dlopen(path.c_str(), how)) return library;
-        if (access(path.c_str(), F_OK) == 0) return unavailable(fmt::format("llvm: {}", dlerror()));
+        const std::string_view error = dlerror();
+        if (!is_missing(path, error)) return unavailable(fmt::format("llvm: {}", error));
     }
     if (void* library = dlopen(NORMJIT_LLVM, how)) return library;  // the loader's cache knows other folders
     return unavailable(fmt::format(
