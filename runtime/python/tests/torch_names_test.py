@@ -77,7 +77,7 @@ def test_verify_raises():
     """The gradient of a weight with another name is compared as well."""
     module, x = normjit.torch.patch(Other("scale"), verify=True), leaf(1, 3, 8).detach()
     x[0, 0] = 1234.0
-    with pytest.raises(normjit.Error, match="the gradient of weight is .* away from"):
+    with pytest.raises(normjit.Error, match="the gradient of weight differs from"):
         module(x).sum().backward()
 
 

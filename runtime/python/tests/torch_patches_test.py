@@ -289,7 +289,7 @@ class BeyondRows(InPython):
 def test_verify_raises():
     module, x = normjit.torch.patch(BeyondRows(), verify=True), leaf(1, 3, 8).detach()
     x[0, 0] = 1234.0
-    with pytest.raises(normjit.Error, match=r"the model \(BeyondRows\): the gradient of x is .* away from"):
+    with pytest.raises(normjit.Error, match=r"the model \(BeyondRows\): the gradient of x differs from"):
         module(x.requires_grad_()).sum().backward()
 
 
