@@ -42,10 +42,11 @@ read -r -a missing <<< "$(missing_of "${packages[@]}")"
 [ ${#missing[@]} -gt 0 ] || exit 0
 
 if [ ${#missing[@]} -gt 2 ]; then
-    # uv is much faster; pip supports more kinds of package sources.
+    # uv is much faster; pip supports more kinds of package sources. Both compile the modules to bytecode: otherwise
+    # every process of the tests would compile those of PyTorch again where PYTHONDONTWRITEBYTECODE is set.
     export UV_CACHE_DIR=build/uv
-    if $bin/pip install -q uv > "$log" 2>&1 && install $bin/uv pip install -q -p $bin/python; then
+    if $bin/pip install -q uv > "$log" 2>&1 && install $bin/uv pip install -q --compile-bytecode -p $bin/python; then
         exit 0
     fi
 fi
-install $bin/pip install -q --no-compile || fail "install ${missing[*]}"
+install $bin/pip install -q || fail "install ${missing[*]}"

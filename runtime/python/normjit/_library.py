@@ -47,7 +47,7 @@ ERRORS = {1: InvalidArgument, 2: Unavailable, 5: Capturing}
 
 
 class _Sized(ctypes.Structure):
-    """A struct that starts with its size; fields that are not given are zero."""
+    """A struct that starts with its size. Fields that are not given are zero, and so is what lies beyond the size."""
 
     def __init__(self, **fields: Any) -> None:
         super().__init__(size=ctypes.sizeof(self), **fields)
@@ -85,6 +85,8 @@ class _Allocator(ctypes.Structure):
 
 
 class EngineOptions(_Sized):
+    """The first options, up to the last one that Python gives."""
+
     _fields_ = [
         ("size", ctypes.c_size_t),
         ("device", ctypes.c_char_p),
@@ -92,20 +94,6 @@ class EngineOptions(_Sized):
         ("parallel_for", _Hook),
         ("allocator", _Allocator),
         ("log", _Hook),
-        ("cache_folder", ctypes.c_char_p),
-        ("cache_bytes", ctypes.c_int64),
-        ("packs", ctypes.POINTER(ctypes.c_char_p)),
-        ("pack_count", ctypes.c_size_t),
-        ("record_files", ctypes.POINTER(ctypes.c_char_p)),
-        ("record_file_count", ctypes.c_size_t),
-        ("no_shipped_records", ctypes.c_int32),
-        ("tune", ctypes.c_int32),
-        ("tune_seconds", ctypes.c_double),
-        ("cache_trust_others", ctypes.c_int32),
-        ("thread_policy", ctypes.c_int32),
-        ("most_kernels", ctypes.c_int64),
-        ("most_kernel_bytes", ctypes.c_int64),
-        ("openmp_user", ctypes.c_void_p),
     ]
 
 

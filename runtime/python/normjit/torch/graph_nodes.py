@@ -19,10 +19,9 @@ Node = torch.fx.Node
 
 BINARY = {Aten.add.Tensor: "+", Aten.add.Scalar: "+", Aten.sub.Tensor: "-", Aten.sub.Scalar: "-",
           Aten.mul.Tensor: "*", Aten.mul.Scalar: "*", Aten.div.Tensor: "/", Aten.div.Scalar: "/"}
-CALLS = {Aten.rsqrt.default: "rsqrt", Aten.sqrt.default: "sqrt", Aten.exp.default: "exp", Aten.exp2.default: "exp2",
-         Aten.log.default: "log", Aten.log1p.default: "log1p", Aten.abs.default: "abs",
-         Aten.sigmoid.default: "sigmoid", Aten.silu.default: "silu", Aten.tanh.default: "tanh",
-         Aten.erf.default: "erf", Aten.round.default: "round", Aten.maximum.default: "max", Aten.minimum.default: "min"}
+CALLS = {getattr(Aten, name).default: name for name in ("rsqrt", "sqrt", "exp", "exp2", "log", "log1p", "abs", "sigmoid",
+                                                        "silu", "tanh", "erf", "round")}
+CALLS |= {Aten.maximum.default: "max", Aten.minimum.default: "min"}
 PATTERNS = {Aten.neg.default: "-{0}", Aten.reciprocal.default: "1 / {0}", Aten.rsub.Scalar: "{1} - {0}",
             Aten.rsub.Tensor: "{1} - {0}", Aten.relu.default: "max({0}, 0)", Aten.square.default: "{0} * {0}",
             Aten.addcmul.default: "{0} + {1} * {2}",
