@@ -78,7 +78,12 @@ T round_e8m0(T a) {
 /// Computes an op in type T, float or double. Unary ops ignore `b`.
 template <class T>
 T compute(Op op, T a, T b) {
+    using std::exp, std::exp2, std::tanh, std::log, std::log1p, std::erf;
     switch (op) {
+#define FUNCTION(name, ...) \
+    case Op::name:          \
+        return name(a);
+#include "ir/ops.def"
         case Op::add:
             return a + b;
         case Op::sub:
@@ -108,28 +113,6 @@ T compute(Op op, T a, T b) {
             return std::fma(a, b, -(a * b));
         case Op::copysign:
             return std::copysign(a, b);
-        case Op::exp:
-            return std::exp(a);
-        case Op::exp2:
-            return std::exp2(a);
-        case Op::sigmoid:
-            return sigmoid(a);
-        case Op::silu:
-            return silu(a);
-        case Op::tanh:
-            return std::tanh(a);
-        case Op::log:
-            return std::log(a);
-        case Op::log1p:
-            return std::log1p(a);
-        case Op::softplus:
-            return softplus(a);
-        case Op::gelu_tanh:
-            return gelu_tanh(a);
-        case Op::erf:
-            return std::erf(a);
-        case Op::gelu:
-            return gelu(a);
         case Op::mantissa:
             return mantissa(a);
         case Op::exponent:

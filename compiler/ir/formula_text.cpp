@@ -29,26 +29,13 @@ constexpr ValueId missing = -2;
 /// A product of this many factors has a relative rounding error below a thousandth.
 constexpr int largest_exponent = 1024;
 
-constexpr std::string_view notations[] = {
-#define OP(name, operands, result, notation, doc) notation,
-#include "ir/ops.def"
-};
-
-/// True for operations that only passes write, when they expand functions and sums over the rows; formulas cannot use
-/// them.
-bool is_for_compiler(Op op) {
-    constexpr Op parts[] = {Op::product_error, Op::copysign,           Op::mantissa,        Op::exponent,
-                            Op::ldexp,         Op::partial_accumulate, Op::partial_max_abs, Op::final_reduce};
-    return contains(parts, op);
-}
-
 std::vector<std::string_view> find_functions() {
     std::vector<std::string_view> names;
     for (const FormulaFunction& function : formula_functions()) names.push_back(function.name);
-    for (const std::string_view notation : notations) {
-        const auto op = find_op(notation);
-        if (op && !info(*op).infix() && !is_for_compiler(*op)) names.push_back(notation);
-    }
+#define PART(...)
+#define OP(name, operands, result, notation, doc) names.push_back(notation);
+#include "ir/ops.def"
+    std::erase_if(names, [](std::string_view name) { return name.size() < 2; });  // operators
     std::ranges::sort(names);
     return names;
 }

@@ -12,7 +12,7 @@ namespace normjit::ir {
 namespace {
 
 constexpr OpInfo op_table[] = {
-#define OP(name, operands, result, notation, doc) {#name, operands, ResultRule::result, notation, doc},
+#define OP(name, operands, result, notation, doc) {#name, operands, ResultRule::result, notation},
 #include "ir/ops.def"
 };
 

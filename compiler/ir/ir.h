@@ -31,7 +31,6 @@ struct OpInfo {
     int operands;
     ResultRule result;
     std::string_view notation;
-    std::string_view doc;
     bool infix() const { return notation.size() == 1; }
 };
 

@@ -114,8 +114,10 @@ CudaPath make_path(const Plan& plan, const CudaPlan& cuda, const PlannedPath& pl
 
 /// True for functions that cost tens of instructions.
 bool is_costly(Op op) {
-    constexpr Op costly[] = {Op::exp,   Op::exp2,     Op::sigmoid, Op::tanh, Op::log,
-                             Op::log1p, Op::softplus, Op::erf,     Op::gelu};
+    constexpr Op costly[] = {
+#define FUNCTION(name, ...) Op::name,
+#include "ir/ops.def"
+    };
     return contains(costly, op);
 }
 
