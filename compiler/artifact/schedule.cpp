@@ -18,17 +18,17 @@ constexpr std::string_view cpu_head = "cpu";
 constexpr std::string_view cuda_head = "cuda";
 constexpr std::string_view schedule_heads[] = {cpu_head, cuda_head};
 
-/// A numeric field: its key in the text, and the range of values that a plan can handle.
+/// A field: its key in the text and, for a number, the range of values that a plan can handle.
 template <class T>
-struct NumberKey {
-    std::string_view key;
-    std::variant<int T::*, int64_t T::*> member;
-    int64_t least, most;
+struct Key {
+    std::string_view name;
+    std::variant<int T::*, int64_t T::*, CudaForm T::*, CudaStaging T::*, CudaMemory T::*> member;
+    int64_t least = INT64_MIN, most = INT64_MAX;
     bool is_power_of_two = false;
 };
 constexpr int64_t unlimited = INT64_MAX;
-constexpr NumberKey<Schedule> common_numbers[] = {{"row_groups", &Schedule::row_groups, 1, 1 << 20}};
-constexpr NumberKey<CpuSchedule> cpu_numbers[] = {
+constexpr Key<Schedule> common_keys[] = {{"row_groups", &Schedule::row_groups, 1, 1 << 20}};
+constexpr Key<CpuSchedule> cpu_keys[] = {
     {"row_block", &CpuSchedule::row_block, 1, 64},
     {"strip", &CpuSchedule::strip, 1, 8},
     {"unroll", &CpuSchedule::unroll, 1, 8},
@@ -41,7 +41,8 @@ constexpr NumberKey<CpuSchedule> cpu_numbers[] = {
     {"split_rows", &CpuSchedule::split_rows, 0, unlimited},
     {"nontemporal_kb", &CpuSchedule::nontemporal_kb, -1, most_nontemporal_kb},
 };
-constexpr NumberKey<CudaSchedule> cuda_numbers[] = {
+constexpr Key<CudaSchedule> cuda_keys[] = {
+    {"form", &CudaSchedule::form},
     {"threads_per_row", &CudaSchedule::threads_per_row, 1, 1024},
     {"rows_per_block", &CudaSchedule::rows_per_block, 1, 1024},
     {"rows_per_team", &CudaSchedule::rows_per_team, 0, 1 << 20},
@@ -51,106 +52,94 @@ constexpr NumberKey<CudaSchedule> cuda_numbers[] = {
     {"pipeline_depth", &CudaSchedule::pipeline_depth, 1, 8},
     {"pace", &CudaSchedule::pace, 0, 1 << 20},
     {"pace_slack", &CudaSchedule::pace_slack, 0, 1 << 20},
+    {"staging", &CudaSchedule::staging},
+    {"row_memory", &CudaSchedule::row_memory},
+    {"column_memory", &CudaSchedule::column_memory},
 };
 
-template <class T>
-int64_t get(const NumberKey<T>& key, const T& owner) {
-    return std::visit([&](auto member) -> int64_t { return owner.*member; }, key.member);
+constexpr auto& all_of(CudaForm) { return all_cuda_forms; }
+constexpr auto& all_of(CudaStaging) { return all_cuda_stagings; }
+constexpr auto& all_of(CudaMemory) { return all_cuda_memories; }
+
+/// Reads a word, or any number that the field can hold. legality() checks the ranges, which also depend on the target.
+template <class Value>
+Status read(const text::Fields& fields, std::string_view key, Value& value) {
+    using Limits = std::numeric_limits<Value>;
+    if constexpr (std::is_enum_v<Value>)
+        return fields.read(key, value, all_of(value));
+    else
+        return fields.read(key, value, Limits::min(), Limits::max());
 }
 
 template <class T, size_t n>
-void add_keys(std::vector<std::string_view>& keys, const NumberKey<T> (&numbers)[n]) {
-    for (const NumberKey<T>& each : numbers) keys.push_back(each.key);
-}
-
-// Reads any number that the fields can hold. legality() checks the ranges, which also depend on the target.
-template <class T, size_t n>
-Status read_numbers(const text::Fields& fields, const NumberKey<T> (&numbers)[n], T& owner) {
-    for (const NumberKey<T>& each : numbers) {
-        const auto read = [&](auto member) {
-            using Number = std::remove_reference_t<decltype(owner.*member)>;
-            using Limits = std::numeric_limits<Number>;
-            return fields.read(each.key, owner.*member, Limits::min(), Limits::max());
-        };
-        NORMJIT_RETURN_IF_ERROR(std::visit(read, each.member));
-    }
+Status read_keys(const text::Fields& fields, const Key<T> (&keys)[n], T& owner) {
+    for (const Key<T>& each : keys)
+        NORMJIT_RETURN_IF_ERROR(
+            std::visit([&](auto member) { return read(fields, each.name, owner.*member); }, each.member));
     return {};
 }
 
 template <class T>
-Status check(const NumberKey<T>& key, const T& owner) {
-    const int64_t value = get(key, owner);
+Status check(const Key<T>& key, const T& owner) {
+    const auto value = std::visit([&](auto member) { return static_cast<int64_t>(owner.*member); }, key.member);
     if (value < key.least || value > key.most)
-        return invalid_argument(fmt::format("schedule: {}={}: must be {} to {}", key.key, value, key.least, key.most));
+        return invalid_argument(fmt::format("schedule: {}={}: must be {} to {}", key.name, value, key.least, key.most));
     if (key.is_power_of_two && !std::has_single_bit(static_cast<uint64_t>(value)))
-        return invalid_argument(fmt::format("schedule: {}={}: must be a power of two", key.key, value));
+        return invalid_argument(fmt::format("schedule: {}={}: must be a power of two", key.name, value));
     return {};
 }
 
 template <class T, size_t n>
-Status check_numbers(const NumberKey<T> (&numbers)[n], const T& owner) {
-    for (const NumberKey<T>& each : numbers) NORMJIT_RETURN_IF_ERROR(check(each, owner));
+Status check_keys(const Key<T> (&keys)[n], const T& owner) {
+    for (const Key<T>& each : keys) NORMJIT_RETURN_IF_ERROR(check(each, owner));
     return {};
 }
 
-Expected<Schedule> parse_cpu(std::string_view text) {
-    std::vector<std::string_view> keys;
-    add_keys(keys, common_numbers);
-    add_keys(keys, cpu_numbers);
-    NORMJIT_TRY(const auto fields, text::Fields::parse("schedule", text, keys));
+template <class Device, size_t n>
+Expected<Schedule> parse(std::string_view text, const Key<Device> (&keys)[n]) {
+    std::vector<std::string_view> names;
+    for (const auto& each : common_keys) names.push_back(each.name);
+    for (const auto& each : keys) names.push_back(each.name);
+    NORMJIT_TRY(const auto fields, text::Fields::parse("schedule", text, names));
     Schedule schedule;
-    CpuSchedule cpu;
-    NORMJIT_RETURN_IF_ERROR(read_numbers(fields, common_numbers, schedule));
-    NORMJIT_RETURN_IF_ERROR(read_numbers(fields, cpu_numbers, cpu));
-    schedule.device = cpu;
+    Device device;
+    NORMJIT_RETURN_IF_ERROR(read_keys(fields, common_keys, schedule));
+    NORMJIT_RETURN_IF_ERROR(read_keys(fields, keys, device));
+    schedule.device = device;
     return schedule;
 }
 
-Expected<Schedule> parse_cuda(std::string_view text) {
-    std::vector<std::string_view> keys;
-    add_keys(keys, common_numbers);
-    add_keys(keys, cuda_numbers);
-    keys.insert(keys.end(), {"form", "staging", "row_memory", "column_memory"});
-    NORMJIT_TRY(const auto fields, text::Fields::parse("schedule", text, keys));
-    Schedule schedule;
-    CudaSchedule cuda;
-    NORMJIT_RETURN_IF_ERROR(read_numbers(fields, common_numbers, schedule));
-    NORMJIT_RETURN_IF_ERROR(read_numbers(fields, cuda_numbers, cuda));
-    NORMJIT_RETURN_IF_ERROR(fields.read("form", cuda.form, all_cuda_forms));
-    NORMJIT_RETURN_IF_ERROR(fields.read("staging", cuda.staging, all_cuda_stagings));
-    NORMJIT_RETURN_IF_ERROR(fields.read("row_memory", cuda.row_memory, all_cuda_memories));
-    NORMJIT_RETURN_IF_ERROR(fields.read("column_memory", cuda.column_memory, all_cuda_memories));
-    schedule.device = cuda;
-    return schedule;
+template <class Value>
+auto shown(Value value) {
+    if constexpr (std::is_enum_v<Value>)
+        return name(value);
+    else
+        return value;
 }
 
 /// Returns the fields as words. If `usual` is given, returns only those that differ from it.
 template <class T, size_t n>
-std::string numbers_text(const NumberKey<T> (&numbers)[n], const T& owner, const T* usual = nullptr) {
+std::string keys_text(const Key<T> (&keys)[n], const T& owner, const T* usual = nullptr) {
     std::string text;
-    for (const NumberKey<T>& each : numbers) {
-        if (usual == nullptr || get(each, owner) != get(each, *usual))
-            text += fmt::format(" {}={}", each.key, get(each, owner));
+    for (const Key<T>& each : keys) {
+        const auto add = [&](auto member) {
+            if (usual == nullptr || owner.*member != usual->*member)
+                text += fmt::format(" {}={}", each.name, shown(owner.*member));
+        };
+        std::visit(add, each.member);
     }
     return text;
 }
 
 std::string schedule_text(const Schedule& schedule, bool is_brief) {
-    const std::string groups = numbers_text(common_numbers, schedule);
-    if (const auto* cpu = std::get_if<CpuSchedule>(&schedule.device)) {
-        static constexpr CpuSchedule usual;
-        return fmt::format("{}{}{}", cpu_head, groups, numbers_text(cpu_numbers, *cpu, is_brief ? &usual : nullptr));
-    }
-    static constexpr CudaSchedule usual;
-    const auto& cuda = std::get<CudaSchedule>(schedule.device);
-    const auto word = [&](std::string_view key, auto value, auto usual_value) {
-        return is_brief && value == usual_value ? std::string() : fmt::format(" {}={}", key, name(value));
+    const auto text = [&](std::string_view head, const auto& keys, const auto& device) {
+        const std::decay_t<decltype(device)> usual;
+        return fmt::format("{}{}{}", head, keys_text(common_keys, schedule),
+                           keys_text(keys, device, is_brief ? &usual : nullptr));
     };
-    return fmt::format("{}{}{}{}{}{}{}", cuda_head, groups, word("form", cuda.form, usual.form),
-                       numbers_text(cuda_numbers, cuda, is_brief ? &usual : nullptr),
-                       word("staging", cuda.staging, usual.staging),
-                       word("row_memory", cuda.row_memory, usual.row_memory),
-                       word("column_memory", cuda.column_memory, usual.column_memory));
+    const auto* cpu = std::get_if<CpuSchedule>(&schedule.device);
+    return cpu != nullptr ? text(cpu_head, cpu_keys, *cpu)
+                          : text(cuda_head, cuda_keys, std::get<CudaSchedule>(schedule.device));
 }
 
 }  // namespace
@@ -169,8 +158,8 @@ std::string_view name(CudaMemory memory) {
 
 Expected<Schedule> parse_schedule(std::string_view text) {
     const std::string_view head = text::first_word(text);
-    if (head == cpu_head) return parse_cpu(text);
-    if (head == cuda_head) return parse_cuda(text);
+    if (head == cpu_head) return parse<CpuSchedule>(text, cpu_keys);
+    if (head == cuda_head) return parse<CudaSchedule>(text, cuda_keys);
     if (head.empty()) return invalid_argument("schedule: the text is empty");
     return invalid_argument(
         fmt::format("schedule: kind '{}': allowed: {}", text::shown(head), text::join(schedule_heads)));
@@ -181,7 +170,7 @@ std::string to_text(const Schedule& schedule) { return schedule_text(schedule, f
 std::string brief_text(const Schedule& schedule) { return schedule_text(schedule, true); }
 
 Status check_ranges(const Schedule& schedule, const Target& target) {
-    NumberKey<Schedule> row_groups = common_numbers[0];
+    Key<Schedule> row_groups = common_keys[0];
     if (target.is_cuda()) row_groups.most = most_cuda_row_groups;
     NORMJIT_RETURN_IF_ERROR(check(row_groups, schedule));
     const auto* cpu = std::get_if<CpuSchedule>(&schedule.device);
@@ -190,8 +179,8 @@ Status check_ranges(const Schedule& schedule, const Target& target) {
                                             target.is_cuda() ? cpu_head : cuda_head, to_text(target),
                                             target.is_cuda() ? cuda_head : cpu_head));
     }
-    if (cpu != nullptr) return check_numbers(cpu_numbers, *cpu);
-    return check_numbers(cuda_numbers, std::get<CudaSchedule>(schedule.device));
+    if (cpu != nullptr) return check_keys(cpu_keys, *cpu);
+    return check_keys(cuda_keys, std::get<CudaSchedule>(schedule.device));
 }
 
 bool sum_rows_alike(const Schedule& a, const Schedule& b) {
