@@ -9,19 +9,9 @@ namespace normjit::cli {
 enum class Exit { done = 0, failed = 1, bad_input = 2, unavailable = 3 };
 
 constexpr Exit exit_of(Code code) {
-    switch (code) {
-        case Code::ok:
-            return Exit::done;
-        case Code::invalid_argument:
-            return Exit::bad_input;
-        case Code::unavailable:
-            return Exit::unavailable;
-        case Code::failed:
-        case Code::pending:
-        case Code::capturing:
-            break;
-    }
-    return Exit::failed;
+    if (code == Code::ok) return Exit::done;
+    if (code == Code::invalid_argument) return Exit::bad_input;
+    return code == Code::unavailable ? Exit::unavailable : Exit::failed;
 }
 
 }  // namespace normjit::cli
