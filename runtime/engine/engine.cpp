@@ -30,11 +30,8 @@ using cache::Request;
 
 Engine::Impl::Impl(std::shared_ptr<const Device> device, const EngineOptions& options, const Environment& environment)
     : device_(std::move(device)),
-      log_(options.log),
-      advisor_({device_->model(), device_->target(), device_->threads()}, options, environment, log_),
-      tune_policy_(options.tune),
-      tune_seconds_(options.tune_seconds),
-      allocator_(options.allocator),
+      options_(options),
+      advisor_({device_->model(), device_->target(), device_->threads()}, options, environment, options_.log),
       store_(options.cache, device_->target(), options.log),
       kernels_({options.most_kernels.value_or(environment.most_kernels),
                 options.most_kernel_bytes.value_or(environment.most_kernel_bytes)}) {}
@@ -86,7 +83,7 @@ Request for_any_rows(const Spec& spec) { return {spec, {}, {Request::any, Reques
 }  // namespace
 
 Expected<Kernel> Engine::Impl::prepare(const Request& request, const PrepareOptions& options) {
-    if (const LoadedKernel ready = kernels_.find(request)) return Kernel(ready, allocator_);
+    if (const LoadedKernel ready = kernels_.find(request)) return Kernel(ready, options_.allocator);
     const ApiScope scope;
     const DefaultSettings settings;  // a host may have unmasked floating-point exceptions, even for inexact results,
                                      // and threads of the engine inherit that
@@ -94,14 +91,14 @@ Expected<Kernel> Engine::Impl::prepare(const Request& request, const PrepareOpti
     if (!request.schedule) advisor_.note(request.spec, expected_spec(request));
     if (options.on_miss == OnMiss::error) {
         const LoadedKernel other = request.schedule ? nullptr : kernels_.find(for_any_rows(request.spec));
-        if (other != nullptr) return Kernel(other, allocator_);
+        if (other != nullptr) return Kernel(other, options_.allocator);
         return unavailable(fmt::format("prepare: there is no kernel ready for '{}'", to_text(request.spec)));
     }
     NORMJIT_RETURN_IF_ERROR(device_->check_free(options.stream));
     if (options.on_miss == OnMiss::background) return obtain_in_background(request);
     const nvtx::Range range("prepare", request.spec);
     NORMJIT_TRY(const LoadedKernel kernel, options.on_miss == OnMiss::load ? obtain_kept(request) : obtain(request));
-    return Kernel(kernel, allocator_);
+    return Kernel(kernel, options_.allocator);
 }
 
 /// Returns the kernel from memory, or lets one thread make it while others that want the same kernel wait.
@@ -131,7 +128,7 @@ Engine::Impl::Loaded Engine::Impl::choose_and_obtain(const Request& request) {
     const Spec expected = expected_spec(request);
     const ChosenSchedule chosen = advisor_.choose(expected);
     const bool is_known = chosen.tier == TuningTier::exact || chosen.tier == TuningTier::nearest_rows;
-    const TunePolicy policy = is_known ? TunePolicy::off : tune_policy_;
+    const TunePolicy policy = is_known ? TunePolicy::off : options_.tune;
     const Schedule schedule = policy == TunePolicy::on_miss ? tune(expected, chosen.schedule, [] {}) : chosen.schedule;
     NORMJIT_TRY(LoadedKernel kernel, obtain(opened(request.spec, expected, schedule)));
     remember_choice(expected, schedule);
@@ -172,7 +169,7 @@ Engine::Impl::Loaded Engine::Impl::load_or_compile(const Spec& spec, const Sched
     if (const auto kept = store_.find(code_key(spec, schedule, device_->target()), Where::faster_than_compiling)) {
         auto loaded = load(*kept);
         if (loaded.ok()) return loaded;
-        log_(LogLevel::warning, ("cache: " + loaded.status().message() + "; the kernel is made again").c_str());
+        options_.log(LogLevel::warning, ("cache: " + loaded.status().message() + "; the kernel is made again").c_str());
     }
     NORMJIT_TRY(LoadedKernel loaded, compile_and_load(spec, schedule));
     store_.keep(loaded->artifact);
@@ -183,9 +180,9 @@ Engine::Impl::Loaded Engine::Impl::compile_and_load(const Spec& spec, const Sche
     const auto start = std::chrono::steady_clock::now();
     NORMJIT_TRY(const Artifact artifact, compile(spec, schedule));
     const std::chrono::duration<double, std::milli> time = std::chrono::steady_clock::now() - start;
-    log_(LogLevel::info, fmt::format("compiled '{}' for {} with '{}' in {:.2f} ms", to_text(spec), device_->name(),
-                                     to_text(schedule), time.count())
-                             .c_str());
+    options_.log(LogLevel::info, fmt::format("compiled '{}' for {} with '{}' in {:.2f} ms", to_text(spec),
+                                             device_->name(), to_text(schedule), time.count())
+                                     .c_str());
     return load(artifact);
 }
 
@@ -197,23 +194,24 @@ Schedule Engine::Impl::tune(const Spec& spec, const Schedule& start, const std::
         between();
         NORMJIT_TRY(const Artifact artifact, compile(spec, schedule));
         NORMJIT_TRY(auto loaded, load(artifact));
-        return Kernel(std::move(loaded), allocator_);
+        return Kernel(std::move(loaded), options_.allocator);
     };
     std::optional<tuning::AutotuneResult> result;
     const Status status = caught([&]() -> Status {
         const Batch batch = ScheduleSpace::usual_batch(spec);
         const auto open = [&](const Deadline& deadline) { return device_->open_timed_problem(spec, batch, deadline); };
-        NORMJIT_TRY(result, tuning::autotune(spec, device_->target(), start, tune_seconds_, is_ending_, make, open));
+        NORMJIT_TRY(result,
+                    tuning::autotune(spec, device_->target(), start, options_.tune_seconds, is_ending_, make, open));
         return {};
     });
     if (!status.ok()) {
         const LogLevel level = is_ending_ ? LogLevel::info : LogLevel::warning;
-        log_(level, fmt::format("'{}' is not tuned: {}", to_text(spec), status.message()).c_str());
+        options_.log(level, fmt::format("'{}' is not tuned: {}", to_text(spec), status.message()).c_str());
         return start;
     }
-    log_(LogLevel::info, fmt::format("tuned '{}': '{}' of {} candidates, {:.3f} times as fast", to_text(spec),
-                                     to_text(result->schedule), result->measured, result->gain)
-                             .c_str());
+    options_.log(LogLevel::info, fmt::format("tuned '{}': '{}' of {} candidates, {:.3f} times as fast", to_text(spec),
+                                             to_text(result->schedule), result->measured, result->gain)
+                                     .c_str());
     return result->schedule;
 }
 
@@ -230,7 +228,7 @@ void Engine::Impl::tune_in_background(const Request& request, const Schedule& st
     };
     const auto tell = [&]() -> Status {
         const Status status = caught(work);
-        if (!status.ok()) log_(LogLevel::warning, ("tuning: " + status.message()).c_str());
+        if (!status.ok()) options_.log(LogLevel::warning, ("tuning: " + status.message()).c_str());
         return {};
     };
     std::ignore = caught(tell);  // without memory even for the message, nothing is logged

@@ -29,7 +29,7 @@ class Engine::Impl {
     ~Impl() { is_ending_ = true; }
 
     const Device& device() const { return *device_; }
-    const Allocator& allocator() const { return allocator_; }
+    const Allocator& allocator() const { return options_.allocator; }
     const tuning::Advisor& advisor() const { return advisor_; }
 
     /// Does what Engine::compile() does, but even while a stream is capturing.
@@ -67,12 +67,9 @@ class Engine::Impl {
     void finish_in_background(std::list<InBackground>::iterator entry);
 
     const std::shared_ptr<const Device> device_;
-    const Log log_;
+    const EngineOptions options_;
     const tuning::Advisor advisor_;
-    const TunePolicy tune_policy_;
-    const double tune_seconds_;
     std::atomic<bool> is_ending_ = false;
-    const Allocator allocator_;
     cache::Store store_;
     cache::KernelTable kernels_;
     cache::SingleFlight flights_, flights_of_kept_;
