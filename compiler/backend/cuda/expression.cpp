@@ -11,8 +11,7 @@ using ir::Op;
 using ir::ValueId;
 
 std::string_view type_name(DType type) {
-    constexpr std::string_view names[] = {"float", "bf16", "f16", "double", "e4m3", "e5m2", "e8m0", "i8"};
-    return names[static_cast<size_t>(type)];
+    return type == DType::f32 ? "float" : type == DType::f64 ? "double" : name(type);
 }
 
 std::string literal(double number, DType compute) {
