@@ -87,7 +87,7 @@ void FormulaDraft::use_formula() {
     spec.formula = std::make_shared<const Formula>(formula);
     for (const Tensor tensor : all_tensors) {
         const auto& its = formula.tensors[tensor];
-        if (its) spec.tensors[tensor] = {.dtype = its->dtype, .axes = its->axes, .accumulate = false};
+        if (its) spec.tensors[tensor] = {.dtype = its->dtype, .axes = its->axes};
     }
 }
 
