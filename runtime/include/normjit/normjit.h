@@ -88,7 +88,7 @@ typedef enum normjit_tensor {
     NORMJIT_ROWSCALE = 14,     /* [M], read */
     NORMJIT_AMAX = 15          /* one element, written by NORMJIT_BACKWARD */
 } normjit_tensor;
-#define NORMJIT_TENSORS 16 /* leaves room for tensors of later versions */
+#define NORMJIT_TENSORS 16 /* places in arrays that are indexed by normjit_tensor */
 
 typedef struct normjit_engine normjit_engine;
 typedef struct normjit_kernel normjit_kernel;
