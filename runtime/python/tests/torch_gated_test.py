@@ -203,6 +203,25 @@ def test_a_gate_that_is_another_function_is_left_where_x_alone_is_a_norm():
     assert "other arguments than x were given" in normjit.torch.report()["left_to_modules"]
 
 
+def test_the_reason_for_x_without_a_gate():
+    """Says that the gate is missing, not that there is something else than x."""
+    class WithGroups(torch.nn.Module):  # mamba_ssm's
+        def __init__(self):
+            super().__init__()
+            self.weight, self.eps, self.size = torch.nn.Parameter(torch.ones(WIDTH)), 1e-6, WIDTH // 2
+
+        def forward(self, x, gate=None):
+            of_groups = x.unflatten(-1, (-1, self.size))
+            rstd = torch.rsqrt(of_groups.square().mean(-1, keepdim=True) + self.eps)
+            y = (of_groups * rstd).flatten(-2) * self.weight
+            return y if gate is None else y * torch.nn.functional.silu(gate)
+
+    module, (x, gate) = normjit.torch.patch(WithGroups()), inputs(4, WIDTH)
+    for each in ((x, gate), (x,)):
+        torch.testing.assert_close(module(*each), WithGroups()(*each))
+    assert normjit.torch.patches.calls_left(module) == {"x was given without a gate": 1}
+
+
 def test_classes_of_transformers():
     """The gated norms of models, with and without groups of columns."""
     pytest.importorskip("transformers")

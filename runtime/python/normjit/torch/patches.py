@@ -162,7 +162,7 @@ class _Patched:
         norm = None if inputs is None else mark.norm if len(inputs) == 1 else mark.gated
         names = probes.NAMES if norm is None else norm.names
         weight, bias = _parameter(self, names[0]), _parameter(self, names[1])
-        reason = "other arguments than x were given" if norm is None else _why_own(self, mark, norm, inputs, weight, bias)
+        reason = _why_no_norm(inputs) if norm is None else _why_own(self, mark, norm, inputs, weight, bias)
         if reason is None:
             # Dynamo of torch 2.10 and 2.11 accepts no method of super() as an argument of an autograd.Function.
             return _by_normjit(self, mark, norm, inputs, weight, bias, lambda *given: super(_Patched, self).forward(*given))
@@ -205,6 +205,12 @@ def _count(mark, reason):
     with _lock:
         mark.left[reason] += 1
         _left[reason] += 1
+
+
+def _why_no_norm(inputs):
+    """Returns why a call is left to a module that is known to compute no norm from such arguments."""
+    alone = inputs is not None and len(inputs) == 1
+    return "x was given without a gate" if alone else "other arguments than x were given"
 
 
 def _why_own(module, mark, norm, inputs, weight, bias):
