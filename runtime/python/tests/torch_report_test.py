@@ -42,6 +42,47 @@ def test_knows_what_enable_serves():
                 norm(leaf(0, *shape)).sum().backward()
 
 
+@pytest.mark.parametrize("parametrize", [
+    lambda module: torch.nn.utils.parametrize.register_parametrization(module, "weight", torch.nn.Tanh()),
+    lambda module: torch.nn.utils.parametrizations.weight_norm(module, dim=None),
+])
+@pytest.mark.parametrize("make", [InPython, lambda: torch.nn.RMSNorm(8, eps=1e-6), lambda: torch.nn.LayerNorm(8)])
+def test_of_norms_that_were_parametrized_before_patch(make, parametrize):
+    """A module that was parametrized first is listed, with the order that helps."""
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), parametrize(make()))
+    parametrize(model[0])
+    reason = "its weight is parametrized; call patch() before that"
+    assert [(each.name, each.norm, each.reason) for each in normjit.torch.found(model)] == [("1", None, reason)]
+    ((name, _, whose),) = normjit.torch.report(model)["norms"]
+    assert name == "1" and reason in whose or isinstance(model[1], torch.nn.LayerNorm)
+    with pytest.raises(normjit.InvalidArgument, match="no norm that normjit knows"):
+        normjit.torch.patch(model)
+
+
+class NormWithAnActivation(InPython):
+    def __init__(self):
+        super().__init__()
+        self.activation = torch.nn.SiLU()
+
+
+class NormOfHeads(InPython):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(2, 8))
+
+
+class NormInside(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = InPython()
+
+
+def test_what_is_called_a_norm_is_listed():
+    model = torch.nn.ModuleList([NormWithAnActivation(), NormOfHeads(), NormInside()])
+    reasons = {each.name: each.reason for each in normjit.torch.found(model)}
+    assert reasons == {"0": "it has modules inside", "1": "its weight has 2 dimensions; known: 1", "2.inner": None}
+
+
 def test_of_modules_that_call_layer_norm():
     class Twice(torch.nn.LayerNorm):
         def forward(self, x):

@@ -2,7 +2,6 @@
 """Recognises which modules are norms, by what they compute and not by their names."""
 import dataclasses
 import inspect
-import itertools
 import weakref
 from typing import Optional
 
@@ -51,13 +50,15 @@ def check_model(model):
 
 
 def found(model: torch.nn.Module) -> "list[Found]":
-    """Returns a list of Found for all modules of a model whose parameters could be a norm's, torch's norms of rows,
-    patched modules, and modules without parameters whose names contain "norm". It does not call the modules: probes
-    run copies with their code and random parameters. Raises normjit.InvalidArgument unless given a torch.nn.Module."""
+    """Returns a list of Found for all modules of a model whose parameters could be a norm's, also before they were
+    parametrized, torch's norms of rows, patched modules, and modules whose class has a name with "norm", unless all
+    their parameters are those of modules inside. It does not call the modules: probes run copies with their code and
+    random parameters. Raises normjit.InvalidArgument unless given a torch.nn.Module."""
     check_model(model)
     known = {}
     return [look_at(name, module, known)[0] for name, module in model.named_modules()
-            if vectors(module) or isinstance(module, TORCHS) or is_patched(module) or _is_unweighted_norm(module)]
+            if vectors(module) or isinstance(module, TORCHS) or is_patched(module) or _is_called_norm(module)
+            or _is_parametrized_vector(module)]
 
 
 def class_of(module):
@@ -106,9 +107,27 @@ def _has_no_shape(parameter):
     return torch.nn.parameter.is_lazy(parameter) or parameter.is_nested
 
 
-def _is_unweighted_norm(module):
-    inner = next(itertools.chain(module.parameters(), module.children()), None)
-    return inner is None and "norm" in class_of(module).__name__.lower()
+def _is_called_norm(module):
+    if class_of(module).__module__ == torch.nn.utils.parametrizations.__name__:  # weight_norm()'s and spectral_norm()'s
+        return False
+    own = any(p is not None for p in module._parameters.values())
+    return "norm" in class_of(module).__name__.lower() and (own or next(module.children(), None) is None)
+
+
+def _parametrized(module):
+    """Returns the modules that compute a module's parametrized tensors, by the names of these."""
+    return dict(getattr(module, "parametrizations", {})) if torch.nn.utils.parametrize.is_parametrized(module) else {}
+
+
+def _is_parametrized_vector(module):
+    """True if a module's parameters may have been a norm's before they were parametrized, by one tensor each or, as by
+    weight_norm(), by a vector and numbers."""
+    inside = _parametrized(module).values()
+    parameters = [p for each in (module, *inside) for p in each._parameters.values() if p is not None]
+    alone = all(name == "parametrizations" for name, _ in module.named_children())
+    if not inside or not alone or any(map(_has_no_shape, parameters)):
+        return False
+    return {1} <= {p.dim() for p in parameters} <= {0, 1}
 
 
 def look_at(name, module, known):
@@ -166,8 +185,11 @@ def _why_no_vectors(module):
     weight = next(module.parameters(), None)
     if weight is None:
         return "it has no weight"
+    if _parametrized(module):
+        too_late = "" if is_patched(module) else "; call patch() before that"
+        return f"its {' and '.join(_parametrized(module))} is parametrized{too_late}"
     if next(module.children(), None) is not None:
-        return "it has modules inside, such as a parametrization"
+        return "it has modules inside"
     if _has_no_shape(weight):
         return "its weight has no shape; a lazy module's gets one at its first call"
     if weight.dim() != 1:
