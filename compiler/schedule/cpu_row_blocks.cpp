@@ -43,6 +43,15 @@ bool outgrows_caches(const Spec& spec, const Target& target) {
 
 int64_t row_bytes(const Spec& spec) { return spec.cols * static_cast<int64_t>(size_of(type_of_rows(spec))); }
 
+/// True if there are too few cores to saturate the memory, so that stores past the caches gain little (NOTES N-608).
+bool has_few_cores(const Target& target) { return target.cpu.cores <= 4; }
+
+/// Returns how many rows per block must fit on the stack for stores past the caches to pay (NOTES N-608).
+int64_t least_staged_rows(const Spec& spec, const Target& target) {
+    if (target.cpu.tune == Tune::zen4) return converts(spec) ? 4 : 2;
+    return has_few_cores(target) ? 2 : 1;
+}
+
 /// True if a row takes several cache lines, but not many.
 bool is_short(const Spec& spec) {
     constexpr int64_t shortest = 128, too_long = 512;  // bytes
@@ -92,9 +101,9 @@ int64_t outgrown_kb(const Spec& spec, const Target& target) {
 }
 
 bool stores_through_caches(const Spec& spec, const Target& target) {
-    constexpr int64_t few_cores = 4, long_row = 4000;  // bytes
+    constexpr int64_t long_row = 4000;  // bytes
     if (target.cpu.tune != Tune::zen4 || rows_fill_lines(spec)) return false;
-    return is_short(spec) || (row_bytes(spec) >= long_row && target.cpu.cores <= few_cores);
+    return is_short(spec) || (row_bytes(spec) >= long_row && has_few_cores(target));
 }
 
 bool has_few_rows(const Spec& spec) {
@@ -133,7 +142,7 @@ int rows_to_split(const Spec& spec, const Target& target) {
 }
 
 int fit_staged_rows(const Spec& spec, const Target& target, int usual) {
-    const int64_t least = target.cpu.tune == Tune::zen4 && converts(spec) ? 4 : 2;
+    const int64_t least = least_staged_rows(spec, target);
     if (rows_fill_lines(spec)) return usual;
     if (spec.rows && !outgrows_caches(spec, target)) return usual;
     if (stores_through_caches(spec, target)) return is_short(spec) ? std::min(usual, 4) : usual;

@@ -53,12 +53,14 @@ int64_t threads_of_row(const Spec& spec, const Target& target) {
 }
 
 /// True if overlapping sweeps is faster. Rows from memory gain, because reads for the first sweep of the next block
-/// then run along with writes of the last sweep of this block. A Zen 4 prefetches better without overlap, unless
-/// conversion leaves time for it (NOTES N-605).
+/// then run along with writes of the last sweep of this block; blocks of one row always do (NOTES N-608). A Zen 4
+/// prefetches better without overlap, unless conversion leaves time for it (NOTES N-605).
 bool gains_by_overlap(const Spec& spec, const Target& target) {
     if (target.cpu.tune == Tune::zen4 && !(converts(spec) && rows_fill_lines(spec))) return false;
     if (has_few_rows(spec)) return false;
     if (moves_at_most(spec, target.cpu.l2_bytes)) return false;
+    const bool stages_single_rows = fit_staged_rows(spec, target, 2) == 1;
+    if (stages_single_rows) return true;
     const int64_t part = !converts(spec) ? 16 : target.cpu.tune == Tune::zen4 ? 48 : 64;
     return bytes_read(spec) >= target.cpu.l2_bytes / part;
 }
