@@ -49,7 +49,8 @@ bool has_few_cores(const Target& target) { return target.cpu.cores <= 4; }
 /// Returns how many rows per block must fit on the stack for stores past the caches to pay (NOTES N-608).
 int64_t least_staged_rows(const Spec& spec, const Target& target) {
     if (target.cpu.tune == Tune::zen4) return converts(spec) ? 4 : 2;
-    return has_few_cores(target) ? 2 : 1;
+    const bool outgrows_l3 = spec.rows && *spec.rows * bytes_read(spec) > target.cpu.l3_bytes / 4;
+    return has_few_cores(target) || !outgrows_l3 ? 2 : 1;
 }
 
 /// True if a row takes several cache lines, but not many.
