@@ -153,6 +153,22 @@ TEST_CASE("a Zen 4 takes few rows per block with 4K aliasing between rows") {
     }
 }
 
+TEST_CASE("rows that fill no lines are staged one at a time if many cores read much and two rows do not fit") {
+    const auto chosen = [](const std::string& spec, const std::string& cores = "16") {
+        const auto target = parse_target("x86-64-avx512 l1=49152 l2=2097152 l3=314572800 cores=" + cores);
+        return std::get<CpuSchedule>(heuristic(*parse_spec("layernorm " + spec), *target).device);
+    };
+    const CpuSchedule single = chosen("rows=3000 cols=7001");
+    CHECK(single.row_block == 1);
+    CHECK(single.overlap == 1);
+    CHECK(chosen("rows=3000 cols=4001").row_block == 2);  // two fit
+    for (const char* others : {"rows=3000 cols=7008", "rows=1000 cols=7001", "rows=3000 cols=12001", "cols=7001"}) {
+        CAPTURE(others);
+        CHECK(chosen(others).row_block > 1);
+    }
+    CHECK(chosen("rows=3000 cols=7001", "4").row_block > 1);
+}
+
 TEST_CASE("results of functions are kept for the last sweep where the stack holds a row of them") {
     const auto caches = [](const std::string& spec) {
         const auto target = parse_target("x86-64-avx512 cores=2");
