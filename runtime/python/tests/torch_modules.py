@@ -17,11 +17,6 @@ class Scaled(Gated):
         return x * self.weight
 
 
-class WrongEps(Gated):
-    def forward(self, x):
-        return torch.nn.functional.rms_norm(x, (8,), self.weight, 1e-4)
-
-
 class Plain(Gated):
     def forward(self, x):
         return torch.nn.functional.rms_norm(x, (8,), self.weight, self.eps)

@@ -256,7 +256,7 @@ def _why_another(module, norm, inputs, weight, bias, has_gradient):
     changed = _changed(module, norm)
     if changed is not None:
         return f"{changed} is not what it was when patch() was called"
-    eps = getattr(module, norm.eps_name)
+    eps = norm.eps_in(module)
     if eps is not None and not (isinstance(eps, float) and 0 <= eps < math.inf):
         return f"its eps is {eps!r}"
     if torch.compiler.is_compiling() or type(x) not in PLAIN or _is_capturing(x):
@@ -297,7 +297,7 @@ def _by_normjit(module, mark, norm, inputs, weight, bias, own):
     by_kernel = mark.forward and all([t is None or t.dtype == x.dtype for t in (*inputs, weight, bias)])
     if not by_kernel and not torch.is_grad_enabled():
         return own(*inputs)
-    eps = probes.eps_of(getattr(module, norm.eps_name), x.dtype)
+    eps = probes.eps_of(norm.eps_in(module), x.dtype)
     if len(inputs) == 1:
         applied = lambda x, weight, bias: functional.norm_of(  # noqa: E731
             x, None, weight, bias, norm.norm, eps, norm.weight_offset, None if by_kernel else own)

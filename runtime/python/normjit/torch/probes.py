@@ -9,6 +9,7 @@ import enum
 import math
 import threading
 import types
+from typing import Optional
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -39,8 +40,8 @@ class Norm:
     """What a module computes, and what that conclusion depends on."""
 
     norm: str  # "layernorm", "rmsnorm", or one of gated.NAMES
-    eps_name: str  # the name of the attribute that holds eps, which is read at each call
-    eps: float
+    eps_name: Optional[str]  # the attribute that holds eps, which is read at each call; None if the code has the number
+    eps: Optional[float]
     weight_offset: float
     constants: tuple = ()  # (name, value) of the other attributes that it reads
     functions: tuple = dataclasses.field(default=(), compare=False)  # (name, function) of the methods that it calls
@@ -49,6 +50,10 @@ class Norm:
     variables: tuple = ()  # (module, name, value) of the global variables that it reads
     names: tuple = NAMES  # the names of its weight and its bias; the second may be of none
     checked: dict = dataclasses.field(default_factory=dict, compare=False, repr=False)  # results of trials.check()
+
+    def eps_in(self, module):
+        """Returns the eps of a module that computes this norm."""
+        return self.eps if self.eps_name is None else getattr(module, self.eps_name)
 
     def __reduce__(self):  # pickle finds no name for the functions in `functions`
         return Norm, (self.norm, self.eps_name, self.eps, self.weight_offset, self.constants, (), self.ranks,

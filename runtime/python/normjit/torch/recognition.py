@@ -27,7 +27,7 @@ class Found:
     kind           the name of its class
     norm           "layernorm", "rmsnorm", or one with a gate, "gated_rmsnorm"; None: not recognised, see reason
     eps            None: the eps of the type in which it computes, as in torch.nn.RMSNorm
-    eps_name       the module's attribute that holds eps, and is read at each call
+    eps_name       the module's attribute that holds eps, and is read at each call; None if its code has the number
     weight_offset  1 for a zero-centred weight
     reason         the reason why it is left alone
     patched        whether patch() has made its backward pass normjit's
@@ -219,6 +219,6 @@ def _why_left(module):
         return f"its weight is {wrong}; known: {', '.join(map(str, ALL_TYPES))}"
     if 0 in next(iter(parameters.values())).shape:
         return "its weight has no elements here; where parameters are sharded, call patch() before that"
-    if not trials.epsilons(module):
+    if not trials.epsilons(module) and not _is_called_norm(module):  # others' code is not run
         return "it has no eps"
     return None

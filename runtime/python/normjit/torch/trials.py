@@ -13,6 +13,8 @@ SCALES = (1e-3, 30.0, 1e4, 1e12)  # sizes of inputs and weights that are tried i
 SHAPES = ((2, 3), (5,), (), (2, 3, 4), (1, 7))  # shapes of x without its last dimension
 MOST_ROWS, MOST_ELEMENTS = 4096, 1 << 16  # the most rows and elements of one trial
 OTHER_EPS = 0.011  # an eps that is used to find out where eps is read
+LEAST_EPS, MOST_EPS = 1e-20, 0.1  # the smallest and largest eps that a norm may have in its code
+TINY = 1e-12  # a size of inputs whose squares are small against eps
 TOLERANCE = 2e-5  # relative to the largest element, for results computed in f32
 LARGE_TOLERANCE = 1e-3  # the same for sums over many rows
 ROUNDED_TOLERANCE = 0.08  # the same for results computed in bf16 or f16
@@ -24,7 +26,7 @@ UNKNOWN = object()
 
 def epsilons(module):
     """Returns the attributes that may be a module's eps."""
-    found = {k: v for k, v in vars(module).items() if isinstance(v, float) and 0 <= v < 0.1}
+    found = {k: v for k, v in vars(module).items() if isinstance(v, float) and 0 <= v < MOST_EPS}
     if vars(module).get("eps", 0) is None:
         found["eps"] = None
     return found
@@ -115,21 +117,46 @@ def _match(probe):
     """Returns the Norm that fits the outputs for two inputs, and their shape. Raises Refused."""
     twin = probe.twin(torch.float32)
     shape = _first_taken(probe, twin)
-    named = epsilons(probe.module)
-    fits = _that_fit(probe, twin, shape, named)
-    if not fits:
-        raise Refused(probes.unknown(probe.has_gate))
-    for norm in fits:
+    named = list(epsilons(probe.module).items())
+    for norm in _that_fit(probe, twin, shape, named):
         if _follows_its_eps(probe, twin, shape, norm):
             return norm, shape
-    raise Refused(f"reads its eps from none of its attributes {', '.join(named)} at each call")
+    measured = [] if probe.has_gate else [(None, eps) for eps in _measured(probe, shape)]
+    for norm in _that_fit(probe, twin, shape, measured):
+        return norm, shape
+    raise Refused(probes.unknown(probe.has_gate) if named or measured else "it has no eps")
+
+
+def _measured(probe, shape):
+    """Returns numbers that a module's code may add to the mean square of a row, or to its variance."""
+    twin, found = probe.twin(torch.float32), set()
+    weight, bias = probe.parameters(twin)
+    weight.data.fill_(1)
+    if bias is not None:
+        bias.data.zero_()
+    (x,) = probe.inputs(*shape, probe.cols, scales=(TINY,))
+    x, y = (t.detach().double() for t in (x, probes.output(twin, x)))
+    for rows, offset in itertools.product((x, x - x.mean(-1, keepdim=True)), OFFSETS):
+        squares = float((rows * rows).sum())
+        rstd = float((rows * y).sum()) / squares / (1 + offset) if squares > 0 else 0.0
+        eps = rstd**-2 - squares / rows.numel() if rstd > 0 else 0.0
+        if LEAST_EPS < eps < MOST_EPS:
+            found.add(_plain_number(eps))
+    return found
+
+
+def _plain_number(eps):
+    """Returns the number that was probably meant; None for the eps of the type."""
+    alike = lambda number: abs(number / eps - 1) < TOLERANCE  # noqa: E731
+    short = float(f"{eps:.3g}")
+    return None if alike(torch.finfo(torch.float32).eps) else short if alike(short) else eps
 
 
 def _follows_its_eps(probe, twin, shape, norm):
     """True if a twin still computes a Norm after the attribute that holds its eps, and no other, has changed."""
     probes.attributes_of(twin)[norm.eps_name] = OTHER_EPS
     try:
-        others = _that_fit(probe, twin, shape, {norm.eps_name: OTHER_EPS})
+        others = _that_fit(probe, twin, shape, [(norm.eps_name, OTHER_EPS)])
         return dataclasses.replace(norm, eps=OTHER_EPS) in others
     finally:
         probes.attributes_of(twin)[norm.eps_name] = norm.eps
@@ -148,12 +175,12 @@ def _first_taken(probe, twin):
 
 
 def _that_fit(probe, twin, shape, named):
-    """Returns the Norms that fit a twin's outputs, each with the name of its eps."""
+    """Returns the Norms that fit a twin's outputs, each with one of the pairs of an attribute and the eps in it."""
     weight, bias = probe.parameters(twin)
     kinds = gated.NAMES if probe.has_gate else ("rmsnorm", "layernorm")
     groups = _groups(probe) if probe.has_gate else [1]
     fits = [Norm(norm, name, eps, offset, groups=count, names=probe.names)
-            for norm, count, offset, (name, eps) in itertools.product(kinds, groups, OFFSETS, named.items())]
+            for norm, count, offset, (name, eps) in itertools.product(kinds, groups, OFFSETS, named)]
     for scale in (1.0, SCALES[0]):
         inputs = probe.inputs(*shape, probe.cols, scales=(scale, 1.0))
         y, *rows = (t.detach().reshape(-1, probe.cols) for t in (probes.output(twin, *inputs), *inputs))
@@ -233,7 +260,7 @@ def check(module, kind, norm, inputs, key):
     inputs."""
     if len(norm.checked) >= MOST_CHECKED:
         norm.checked.clear()
-    now = dataclasses.replace(norm, eps=getattr(module, norm.eps_name))
+    now = dataclasses.replace(norm, eps=norm.eps_in(module))
     try:
         reason = norm.checked[key] = probes.alone(_why_not, module, kind, now, inputs)
     except probes.NO_MEMORY as error:
