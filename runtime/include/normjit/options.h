@@ -82,7 +82,8 @@ struct EngineOptions {
                       ///< 0: one per available core, or as many as OpenMP has; schedules are for all cores
     std::optional<IsaCap> isa = {};                    ///< CPU; if not set, from NORMJIT_ISA, else `machine`
     BackendChoice backend = BackendChoice::automatic;  ///< CPU: the code generator
-    /// If set, CPU launches use these threads, whatever the policy is.
+    /// If set, CPU launches use these threads, whatever NORMJIT_THREADS says. `thread_policy` is then not set, or
+    /// automatic; others are refused.
     ParallelFor parallel_for = {};
     std::optional<ThreadPolicy> thread_policy = {};  ///< if not set, from NORMJIT_THREADS, else automatic
     /// A library (a handle from dlopen()) whose OpenMP runtime is to be used, for processes that have loaded several.
