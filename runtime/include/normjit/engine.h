@@ -25,9 +25,9 @@ struct PrepareOptions {
     OnMiss on_miss = OnMiss::sync;
     void* stream = nullptr;  ///< used only on a miss: see Engine::load()
     /// The M and S of the launches to come, where the spec leaves them open; 0: unknown, and the schedule is for many
-    /// rows. A kernel takes any number of rows, but is fastest for about as many as it was prepared for. Numbers that
-    /// differ by less than a fifth mostly share a kernel. These numbers have no effect on specs with `invariant`, or if
-    /// a schedule is given.
+    /// rows. Negative numbers and those beyond INT64_MAX / 2 count as unknown; C refuses negative ones. A kernel takes
+    /// any number of rows, but is fastest for about as many as it was prepared for. Numbers that differ by less than a
+    /// fifth mostly share a kernel. These numbers have no effect on specs with `invariant`, or if a schedule is given.
     int64_t expected_rows = 0, expected_slices = 0;
 };
 
