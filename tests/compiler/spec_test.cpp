@@ -189,6 +189,8 @@ TEST_CASE("slices, and column tensors with a row for each") {
     Spec by_hand = spec;
     by_hand.slices = 1;
     CHECK(validate(by_hand).message() == "spec: per_slice=gamma: needs more than one slice, or any");
+    by_hand.slices = 0;
+    CHECK(validate(by_hand).message() == "spec: slices=0: must be at least 1");
     by_hand = spec;
     by_hand.tensors[Tensor::x]->axes = axes::columns;
     CHECK(validate(by_hand).message().starts_with("spec: per_slice=x: only gamma and beta"));
