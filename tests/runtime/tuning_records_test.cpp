@@ -102,6 +102,7 @@ TEST_CASE("the error of a bad line names the key") {
     CHECK(error("\"threads\":1,", "") == "threads: missing");
     CHECK(error("\"threads\":1", "\"threads\":0") == "threads: 0: must be 1 to 2147483647");
     CHECK(error("\"median\":2e-06", "\"median\":0") == "median: must be more than 0");
+    CHECK(error("\"heuristic_median\":2e-06", "\"heuristic_median\":0") == "heuristic_median: must be more than 0");
     CHECK(error("\"median\":2e-06", "\"median\":\"fast\"") == "median: \"fast\": must be a number");
     CHECK(error("rows=8 ", "") == "spec: rows is missing");
     CHECK(error("rows=8 ", "rows=8 slices=any ") == "spec: slices=any; must be a number");
