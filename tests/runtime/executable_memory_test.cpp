@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <fstream>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include <doctest/doctest.h>
@@ -88,5 +89,17 @@ TEST_CASE("if a process forbids itself new code, its old code runs on, and new e
     }
 }
 #endif
+
+TEST_CASE("to ask whether made code may run leaves no page behind") {
+    const auto mapped_pages = [] {
+        int64_t pages = 0;
+        std::ifstream("/proc/self/statm") >> pages;
+        return pages;
+    };
+    constexpr int times = 1000;
+    const int64_t before = mapped_pages();
+    for (int i = 0; i < times; ++i) std::ignore = normjit::cpu::can_run_made_code();
+    CHECK(mapped_pages() - before < times);
+}
 
 TEST_CASE("empty code takes no memory") { CHECK(ExecutableMemory::make({}).status().code() == normjit::Code::failed); }
