@@ -104,6 +104,17 @@ TEST_CASE("IR that nests deeper than a parser accepts is printed in several stat
     CHECK(ir::print(*again) == text);
 }
 
+TEST_CASE("an output for groups of columns is printed and parsed with the width of its groups") {
+    const Spec spec = *parse_spec("norm f(x[M,N]) -> g[M,N/16] { g = group_max(x, 16) } pass=forward cols=32");
+    const std::string text = ir::print(frontend::build(spec));
+    CHECK(text.ends_with("  out g: f32[M,N/16]\n"));
+    const auto again = ir::parse(text);
+    REQUIRE_MESSAGE(again.ok(), again.status().message());
+    CHECK(ir::print(*again) == text);
+    CHECK(parse_error("norm cols=8 compute=f32\n  in  x: f32[M,N/4]\n  out \n") ==
+          "line 2, column 13: [M,N], [M], [N] or [] expected");
+}
+
 TEST_CASE("parentheses are printed where the tree needs them and nowhere else") {
     for (const char* body :
          {"x - (mean - gamma)", "x - mean - gamma", "x * (mean + gamma)", "x / (mean * gamma)", "x / mean * gamma",
