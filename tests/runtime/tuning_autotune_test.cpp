@@ -43,6 +43,8 @@ struct TuningFixture {
                            const std::lock_guard lock(fixture.mutex);
                            fixture.warnings += level == LogLevel::warning;
                            fixture.heard.emplace_back(message);
+                           if (fixture.winner_does_not_load && fixture.heard.back().starts_with("tuned "))
+                               fixture.device->refusals = 1;
                        },
                        this};
         engine = std::make_unique<Engine>(make_engine(device, options));
@@ -60,6 +62,7 @@ struct TuningFixture {
     std::vector<std::string> heard;
     int warnings = 0;
     std::atomic<bool> measures = false;
+    std::atomic<bool> winner_does_not_load = false;
     std::shared_ptr<FakeDevice> device = std::make_shared<FakeDevice>(*parse_target("x86-64-avx512 cores=4"));
     std::unique_ptr<Engine> engine;
 };
@@ -106,6 +109,16 @@ TEST_CASE("background: the heuristic's schedule is used until a faster one is fo
     CHECK(seconds_of(f.prepared()) == 1e-3);
     CHECK(first->artifact().schedule == usual);
     CHECK(f.engine->plan_digest() != untuned.engine->plan_digest());
+}
+
+TEST_CASE("background: a winner that does not load is warned of, and the heuristic's schedule stays") {
+    TuningFixture f(TunePolicy::background);
+    f.winner_does_not_load = true;
+    CHECK(f.prepared() == usual);
+    for (int i = 0; i < patience * 100 && !f.heard_of("tuning: fake: does not load"); ++i)
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    CHECK(f.heard_of("tuning: fake: does not load"));
+    CHECK(f.prepared() == usual);
 }
 
 TEST_CASE("ties, a slower space and noise leave the heuristic's schedule") {
