@@ -12,7 +12,9 @@ using namespace normjit::test;
 TEST_CASE("each kernel is run once before and then once in each round, and each round has its time") {
     const FakeCuda& fake = fake_driver();
     const std::vector<Kernel> kernels(2, fake_kernel(fake_engine(), "layernorm cols=64", "cuda row_groups=4"));
-    const auto gpu = cuda::Gpu::open(*cuda::open_driver(NORMJIT_FAKE_CUDA), 0);
+    const auto driver = cuda::open_driver(NORMJIT_FAKE_CUDA);
+    REQUIRE(driver.ok());
+    const auto gpu = cuda::Gpu::open(*driver, 0);
     REQUIRE(gpu.ok());
     const auto problem = cuda::open_timed_problem(*gpu, kernels[0].artifact().spec, 9, {});
     REQUIRE_MESSAGE(problem.ok(), problem.status().message());
