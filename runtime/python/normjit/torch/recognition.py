@@ -116,7 +116,7 @@ def _is_called_norm(module):
 
 def _parametrized(module):
     """Returns the modules that compute a module's parametrized tensors, by the names of these."""
-    return dict(getattr(module, "parametrizations", {})) if torch.nn.utils.parametrize.is_parametrized(module) else {}
+    return dict(module.parametrizations) if torch.nn.utils.parametrize.is_parametrized(module) else {}
 
 
 def _is_parametrized_vector(module):

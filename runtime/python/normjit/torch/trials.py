@@ -118,13 +118,18 @@ def _match(probe):
     twin = probe.twin(torch.float32)
     shape = _first_taken(probe, twin)
     named = list(epsilons(probe.module).items())
-    for norm in _that_fit(probe, twin, shape, named):
-        if _follows_its_eps(probe, twin, shape, norm):
-            return norm, shape
-    measured = [] if probe.has_gate else [(None, eps) for eps in _measured(probe, shape)]
-    for norm in _that_fit(probe, twin, shape, measured):
+    fits = _that_fit(probe, twin, shape, named)
+    norm = next((each for each in fits if _follows_its_eps(probe, twin, shape, each)), None)
+    if norm is not None:
         return norm, shape
-    raise Refused(probes.unknown(probe.has_gate) if named or measured else "it has no eps")
+    if probe.has_gate:
+        raise Refused(f"reads its eps from none of its attributes {', '.join(dict(named))} at each call" if fits
+                      else probes.unknown(has_gate=True))
+    measured = [(None, eps) for eps in _measured(probe, shape)]
+    fits = _that_fit(probe, twin, shape, measured)
+    if fits:
+        return fits[0], shape
+    raise Refused(probes.unknown(has_gate=False) if named or measured else "it has no eps")
 
 
 def _measured(probe, shape):
