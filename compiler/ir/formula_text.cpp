@@ -113,10 +113,12 @@ class FormulaParser final : SignatureParser {
                 return wrong("needs tensors that are missing");
             }
             const Shape got = function_[found->second].shape, wanted = shape_of(tensor.axes);
-            if (got != wanted)
+            if (got != wanted) {
+                std::string declared(text(wanted));
+                if (!tensor.run.empty()) declared.insert(declared.size() - 1, "/" + tensor.run);
                 return wrong(fmt::format("is {}; declared is {}",
-                                         got == Shape::scalar ? "computed from numbers alone" : text(got),
-                                         text(wanted)));
+                                         got == Shape::scalar ? "computed from numbers alone" : text(got), declared));
+            }
             if (!is_asked_for) continue;
             if (!tensor.axes.row && !is_late(found->second))
                 return wrong(fmt::format("has no rows, so it must be computed from {}",

@@ -119,11 +119,12 @@ Status SignatureParser::tensors(bool are_outputs) {
 Status SignatureParser::axes_of(Signature::Tensor& tensor) {
     const Token at = lexer_.peek();
     NORMJIT_RETURN_IF_ERROR(expect('['));
-    std::string found = "[";
+    std::string found = "[", run;
     while (!is_symbol(']') && !is_symbol('/') && !is_kind(Token::Kind::newline) && !is_kind(Token::Kind::end))
         found += lexer_.next().text;
     if (accept('/')) {
         NORMJIT_TRY(tensor.run, run_of_columns());
+        run = "/" + tensor.run;
     }
     NORMJIT_RETURN_IF_ERROR(expect(']'));
     found += "]";
@@ -136,9 +137,10 @@ Status SignatureParser::axes_of(Signature::Tensor& tensor) {
         return error_at(at,
                         fmt::format("{0}: only inputs [N/{1}] and [S,N/{1}], and outputs [M,N/{1}] and [S,M,N/{1}], "
                                     "have an element for each run of columns",
-                                    found.insert(found.size() - 1, "/" + tensor.run), tensor.run));
+                                    found.insert(found.size() - 1, run), tensor.run));
     }
-    return error_at(at, fmt::format("{} is none of the axes {}", text::shown(found), text::join(allowed)));
+    return error_at(at, fmt::format("{} is none of the axes {} {}", text::shown(found.insert(found.size() - 1, run)),
+                                    text::join(allowed), tensor.is_output ? "[S,M,N/G] [M,N/G]" : "[S,N/R] [N/R]"));
 }
 
 /// Parses R in [N/R] or [M,N/R], or a number in its place.

@@ -123,6 +123,14 @@ TEST_CASE("a formula that is wrong gets its place and what is allowed") {
         {"norm f(x[M,N]) -> y[M,N] { z = x } cols=8", "spec: formula: line 1, column 19: the output 'y' has no value"},
         {"norm f(x[M,N]) -> y[M,N] {\n  r = row_mean(x)\n  y = r\n  z = x * 2\n} cols=8",
          "spec: formula: line 3, column 3: the output 'y' is [M]; declared is [M,N]"},
+        {"norm f(x[M,N]) -> y[M,N], s[M,N/16] { s = row_max(x); y = x / s } cols=32 pass=forward",
+         "spec: formula: line 1, column 39: the output 's' is [M]; declared is [M,N/16]"},
+        {"norm f(x[M,N], g[Q]) -> y[M,N] { y = x * g } cols=8",
+         "spec: formula: line 1, column 17: [Q] is none of the axes [S,M,N] [M,N] [S,M] [M] [S,N] [N] [] [S,N/R] "
+         "[N/R]"},
+        {"norm f(x[M,N]) -> y[M,N], s[MN/16] { s = group_max(x, 16); y = x } cols=32 pass=forward",
+         "spec: formula: line 1, column 28: [MN/16] is none of the axes [S,M,N] [M,N] [S,M] [M] [S,N] [N] [] "
+         "[S,M,N/G] [M,N/G]"},
         {"norm f(x[M,N]) -> y[M,N] { y = row_mean(row_mean(x)) * x } cols=8",
          "spec: formula: line 1, column 32: row_mean of [M]; must be of [M,N]"},
         {"norm f(x[M,N]) -> y[M,N] { y = x * partner(row_mean(x)) } cols=8",
