@@ -52,6 +52,9 @@ class Help(Case):
         for command in ("compile", "info"):
             self.refused(2, "target: kind 'hosts': allowed: host x86-64-avx512 x86-64-v3 x86-64 aarch64 sm_90, or another "
                          "sm_ number; did you mean 'host'?", command, "rmsnorm cols=8", "--target", "hosts")
+            host = json.loads(self.done("info", "rmsnorm cols=8", "--target", " host ", "--json"))["target"]
+            self.refused(2, f"target: host has no keys; give the target that it stands for, '{host}', with other values",
+                         command, "rmsnorm cols=8", "--target", "host cores=2")
         self.refused(2, "--device needs a spec", "info", "--device", "gpu")
         self.refused(2, "target: sm_9999: the number must be at most 999", "compile", "--target", "sm_9999", "--emit", "cuda")
         self.refused(2, "--time measures a whole compilation: --emit is not allowed",

@@ -181,7 +181,13 @@ int usable_cores() {
 
 Expected<Target> target_of(std::string_view text) {
     constexpr std::string_view host = "host";
-    if (text == host) return host_target();
+    if (text::trim(text) == host) return host_target();
+    if (text::first_word(text) == host) {
+        NORMJIT_TRY(const Target machine, host_target());
+        return invalid_argument(
+            fmt::format("target: {0} has no keys; give the target that it stands for, '{1}', with other values", host,
+                        to_text(machine)));
+    }
     std::vector<std::string_view> allowed = {host};
     allowed.insert(allowed.end(), target_kinds().begin(), target_kinds().end());
     return parse_target(text, allowed);
