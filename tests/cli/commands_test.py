@@ -72,6 +72,8 @@ class Help(Case):
         for command, option, word, message in [
             ("run", "--threads", "0", "0: must be 1 to 1024"),
             ("run", "--threads", "0x2", "0x2: must be a whole number"),
+            ("run", "--threads", "4294967296", "4294967296: must be 1 to 1024"),
+            ("run", "--threads", "-99999999999999999999", "-99999999999999999999: must be 1 to 1024"),
             ("run", "--seed", "-1", "-1: must be at least 0"),
             ("run", "--seed", "18446744073709551616", "18446744073709551616: must be at most 9223372036854775807"),
             ("bench", "--seconds", "nan", "nan: must be finite"),

@@ -37,6 +37,12 @@ std::string wrong_command(const CLI::App& app, const std::string& word) {
                        word.empty() ? "no command" : fmt::format("unknown command '{}'", word), allowed, path_of(app));
 }
 
+/// True for a whole number, even for one that is too large for any type.
+bool is_whole(std::string_view word) {
+    if (word.starts_with('-')) word.remove_prefix(1);
+    return !word.empty() && word.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
 /// Reads numbers as specs do. CLI11 would read 010 as 8, and would accept nan in any range and numbers that are too
 /// large for a seed.
 template <typename Value>
@@ -51,9 +57,9 @@ Expected<Value> read_number(const std::string& word, const OptionRules<Value>& r
         }
     };
     const auto number = read();
-    if (!number.ok()) return number.status();
-    const auto value = static_cast<Value>(*number);
-    if (rules.range && (value < rules.range->first || value > rules.range->second))
+    if (!number.ok() && !(rules.range && is_whole(word))) return number.status();
+    const auto value = number.ok() ? static_cast<Value>(*number) : Value{};
+    if (rules.range && (!number.ok() || value < rules.range->first || value > rules.range->second))
         return invalid_argument(fmt::format("must be {} to {}", rules.range->first, rules.range->second));
     return value;
 }
