@@ -146,6 +146,12 @@ class BadFile(Case):
         self.assertEqual(result.returncode, 2)
         self.assertTrue(result.stderr.endswith('tensor "a\\x0ab\\x1b": dtype "F31" is not one of the format\n'))
 
+    def test_the_name_of_a_problem_is_printed_on_one_line(self):
+        problem = {f"a\nb\x1b.{name}": tensor for name, tensor in small_problem().items()}
+        result = normjit("run", "--input", self.file(tensor_file(problem)))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(result.stdout.splitlines()[0], "a\\x0ab\\x1b")
+
     def test_no_bytes_end_in_a_crash(self):
         generator = random.Random(20)
         whole = tensor_file(small_problem(), {"spec": "layernorm eps=1e-5"})

@@ -5,6 +5,7 @@
 #include "command_line/command.h"
 #include "command_line/console.h"
 #include "command_line/files.h"
+#include "support/text.h"
 #include "support/try.h"
 
 #include "normjit/serialise.h"
@@ -179,7 +180,7 @@ Expected<RunResult> launch_and_measure(Workbench& workbench, const Kernel& kerne
 
 std::string to_text(const RunResult& result) {
     const bench::Measurement& m = result.measurement;
-    std::string text = result.name.empty() ? "" : result.name + "\n";
+    std::string text = result.name.empty() ? "" : text::one_line(result.name) + "\n";
     text += fmt::format("  {}\n  {}", normjit::to_text(result.spec), format_seconds(m.launch.median));
     if (m.traffic_bytes > 0) text += fmt::format(", {:.1f} GB/s", m.bytes_per_second() / 1e9);
     if (m.share >= 0) {
