@@ -155,6 +155,11 @@ def encoded(name: str, text: object) -> bytes:
     return code
 
 
+def counted(number: int, noun: str) -> str:
+    """Returns "1 row" or "2 rows", for the noun "row"."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def check_finite(name: str, value: Any, least: float | None = None) -> None:
     """Raises InvalidArgument unless the value is a finite number that is at least `least`."""
     if isinstance(value, int) and abs(value) > sys.float_info.max:  # such an int is too long for a message

@@ -325,3 +325,5 @@ def test_what_does_not_fit_is_refused():
                            (dict(x=x, z=x, other=1.0), "other: the formula has nothing of this name")]:
         with pytest.raises(normjit.InvalidArgument, match=message):
             normjit.torch.formula(GATED)(**given)
+    with pytest.raises(normjit.InvalidArgument, match=r"x: \[S,M,N\] beside a matrix of 1 dimension$"):
+        normjit.torch.formula("groupnorm")(x=x[0], gamma=x[0], beta=x[0])

@@ -60,7 +60,7 @@ def test_left_to_the_module(case, forward, monkeypatch):
         got = passes(module, *shape)
     assert all(one is other or torch.equal(one, other) for one, other in zip(got, passes(plain, *shape)))
     told = normjit.torch.report(module)["norms"][0][2]
-    assert "1 calls were left to its own forward" in told and reason in told, told
+    assert "1 call was left to its own forward" in told and reason in told, told
     assert any(reason in each for each in normjit.torch.report()["left_to_modules"])
 
 

@@ -127,7 +127,7 @@ def test_of_calls_that_had_no_memory_to_be_tried(monkeypatch):
         assert torch.equal(module(x), y)
         module(x).sum().backward()
     ((_, _, whose),) = normjit.torch.report(module)["norms"]
-    assert "1 calls were left to its own forward: there was no memory to try it, for an input of [3, 8]" in whose
+    assert "1 call was left to its own forward: there was no memory to try it, for an input of [3, 8]" in whose
 
 
 @pytest.mark.parametrize("forward", [False, True])

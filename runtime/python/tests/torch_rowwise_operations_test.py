@@ -131,6 +131,11 @@ def test_refused(function, message):
         rowwise(function)(torch.ones(6, 8))
 
 
+def test_a_variance_of_one_column_is_refused():
+    with pytest.raises(normjit.InvalidArgument, match="a variance of 1 column with the correction 1"):
+        rowwise(lambda x: x - x.var(-1, keepdim=True))(torch.ones(6, 1))
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_numbers_that_the_type_does_not_have(dtype):
     """A number that replaces elements is not rounded before the results are."""

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from normjit import _library
-from normjit._library import InvalidArgument
+from normjit._library import InvalidArgument, counted
 
 _library.require("torch", "2.10", by="normjit.torch")
 import torch  # noqa: E402
@@ -101,8 +101,9 @@ def _whose(norm: Found, module: torch.nn.Module, device: str, enabled_now: set[t
     """Says who computes the backward pass of a model's norm on a device, "CPU" or "CUDA"."""
     if norm.patched:
         left = calls_left(module)
-        return "normjit's, by patch()" + (
-            f", but {sum(left.values())} calls were left to its own forward: {'; '.join(left)}" if left else "")
+        count = sum(left.values())
+        calls = f"{counted(count, 'call')} {'was' if count == 1 else 'were'}"
+        return "normjit's, by patch()" + (f", but {calls} left to its own forward: {'; '.join(left)}" if left else "")
     if isinstance(module, (LayerNorm, RMSNorm)):
         return "normjit's"
     if has_layer_of_hub(module):

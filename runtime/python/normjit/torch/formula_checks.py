@@ -9,7 +9,7 @@ import torch
 
 import normjit
 from normjit import _operand
-from normjit._library import InvalidArgument
+from normjit._library import InvalidArgument, counted
 from normjit.formulas import check_run
 from normjit.torch.functional import ALL_TYPES, check_tensor, is_shape
 from normjit.torch.tracing import unseen
@@ -108,7 +108,7 @@ def check(norm: normjit.Formula, tensors: Mapping[str, Any], numbers: Mapping[st
     for name, tensor in tensors.items():
         axes = axes_of(norm, name)
         if like.dim() < (2 if has_slices(norm) else 1):
-            raise InvalidArgument(f"{name}: [{axes}] beside a matrix of {like.dim()} dimensions")
+            raise InvalidArgument(f"{name}: [{axes}] beside a matrix of {counted(like.dim(), 'dimension')}")
         if norm.run(name) in numbers:
             check_run(norm.run(name), numbers[norm.run(name)], like.shape[-1], matrix)
         allowed = shapes_of(axes, like.shape, _run_of(norm.run(name), tensor, like, numbers))

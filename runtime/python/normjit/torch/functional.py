@@ -8,7 +8,7 @@ from typing import overload
 import torch
 from torch import Tensor
 
-from normjit._library import InvalidArgument, check_finite
+from normjit._library import InvalidArgument, check_finite, counted
 from normjit.torch import _kernels, operators, sharding
 from normjit.torch.tracing import as_they_are, columns, is_for_onnx, is_looked_into, named_once, unseen
 
@@ -177,7 +177,7 @@ def _check_main_grad(name, parameter, types):
     if not isinstance(main_grad, torch.Tensor):
         raise InvalidArgument(f"main_grad: that of {name} is {type(main_grad).__name__}; must be a tensor")
     if main_grad.numel() != parameter.numel() or not main_grad.is_contiguous() or main_grad.device != parameter.device:
-        raise InvalidArgument(f"main_grad: that of {name} must be contiguous, with {parameter.numel()} elements on "
+        raise InvalidArgument(f"main_grad: that of {name} must be contiguous, with {counted(parameter.numel(), 'element')} on "
                               f"{parameter.device}")
     if main_grad.dtype not in types:
         raise InvalidArgument(f"main_grad: that of {name} is {main_grad.dtype}; allowed for the gradients of this x: "

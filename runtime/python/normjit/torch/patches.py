@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import torch
 
-from normjit._library import InvalidArgument
+from normjit._library import InvalidArgument, counted
 from normjit.torch import functional, operators, probes, sources, tracing, trials, verification
 from normjit.torch.functional import ALL_TYPES, PLAIN
 from normjit.torch.gated import GatedNorm, gated_norm_of
@@ -260,7 +260,7 @@ def _why_another(module, norm, inputs, weight, bias, has_gradient):
     if eps is not None and not (isinstance(eps, float) and 0 <= eps < math.inf):
         return f"its eps is {eps!r}"
     if torch.compiler.is_compiling() or type(x) not in PLAIN or _is_capturing(x):
-        return None if x.dim() in norm.ranks else f"x has {x.dim()} dimensions, with which it was not tried"
+        return None if x.dim() in norm.ranks else f"x has {counted(x.dim(), 'dimension')}, with which it was not tried"
     if has_gradient and any([t.is_inference() for t in inputs]):
         return "x was made in inference mode; torch refuses to save it"
     key = (x.shape, *((t.dtype, t.requires_grad) for t in inputs), x.device.type, eps, module.training, weight.dtype,

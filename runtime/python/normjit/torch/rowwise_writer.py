@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from normjit._library import InvalidArgument
+from normjit._library import InvalidArgument, counted
 from normjit.torch import graph_nodes as nodes
 from normjit.torch import rowwise_halves as halves
 from normjit.torch import rowwise_patterns as patterns
@@ -332,7 +332,7 @@ class Writer:
         correction: Any = node.kwargs.get("correction", 1)
         correction = 1 if correction is None else correction
         if correction >= columns:
-            raise self.refused(node, f"a variance of {columns} columns with the correction {correction}")
+            raise self.refused(node, f"a variance of {counted(columns, 'column')} with the correction {correction}")
         scale = "" if correction == 0 else f" * {columns / (columns - correction)!r}"
         return self.line(f"row_mean({centred} * {centred}){scale}"), mean
 
