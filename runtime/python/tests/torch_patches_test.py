@@ -326,6 +326,30 @@ def test_report_of_a_parametrization(make):
     assert not any(each.patched for each in normjit.torch.found(module))
 
 
+@pytest.mark.parametrize("forward", [False, True])
+def test_options_of_a_second_call(forward):
+    """They hold for all norms of the model: for those that were parametrized since, and for torch's LayerNorm."""
+    model = torch.nn.Sequential(InPython(), InPython(), torch.nn.LayerNorm(8))
+    own = copy.deepcopy(model)
+    normjit.torch.patch(model, forward=not forward)
+    for each in (model, own):
+        torch.nn.utils.parametrize.register_parametrization(each[0], "weight", Squared())
+    normjit.torch.patch(model, forward=forward)
+    for module, plain in zip(model, own):
+        has_ours = forward or not isinstance(plain, torch.nn.LayerNorm)
+        with Served((1 + forward) * has_ours):
+            ours = passes(module, leaf(1, 3, 8))
+        torch.testing.assert_close(ours, passes(plain, leaf(1, 3, 8)))
+
+
+def test_a_second_call_of_a_model_with_parametrized_norms_alone():
+    module = normjit.torch.patch(InPython())
+    torch.nn.utils.parametrize.register_parametrization(module, "weight", Squared())
+    assert normjit.torch.patch(module, forward=True) is module
+    with pytest.raises(normjit.InvalidArgument, match="no norm that normjit knows"):
+        normjit.torch.patch(normjit.torch.unpatch(module))
+
+
 class LazyLayerNorm(torch.nn.modules.lazy.LazyModuleMixin, torch.nn.LayerNorm):
     """Gets its size at its first call."""
 

@@ -19,7 +19,7 @@ from normjit.torch import functional, operators, probes, sources, tracing, trial
 from normjit.torch.functional import ALL_TYPES, PLAIN
 from normjit.torch.gated import GatedNorm, gated_norm_of
 from normjit.torch.probes import Norm
-from normjit.torch.recognition import MARK, ORIGINAL, check_model, class_of, look_at, parameters_of_forward, vectors
+from normjit.torch.recognition import MARK, ORIGINAL, check_model, class_of, look_at, parameters_of_forward, vectors, why_left
 
 Model = TypeVar("Model", bound=torch.nn.Module)
 _classes = weakref.WeakKeyDictionary()  # weak references to the classes of patched modules, by the original class
@@ -60,6 +60,8 @@ def patch(model: Model, compiled: bool = False, forward: bool = False, strict: b
                   code, for the same tensors. If rounding does not explain the difference, backward() raises
                   normjit.Error. It costs the time of the module's own passes, once.
 
+    A second call gives all norms of the model its options, also those that were parametrized or sharded since.
+
     A module's code may depend on the shape and type of its input. So it is tried with random values at the first call
     with a new shape or type, once for all equal modules. Calls that do not compute the norm are left to the module;
     report() counts them.
@@ -71,14 +73,19 @@ def patch(model: Model, compiled: bool = False, forward: bool = False, strict: b
     known = {}
     patched = 0
     for name, module in model.named_modules():
-        if not vectors(module):
+        old = vars(module).get(MARK)
+        if not vectors(module) and old is None:
             continue
         _, norm, gated = look_at(name, module, known)
         if norm is None and gated is None:
-            continue
+            if old is None or why_left(module) is None:
+                continue
+            norm, gated = old.norm, old.gated  # it was parametrized or sharded since, and cannot be tried again
         patched += 1
         if class_of(module) is not torch.nn.LayerNorm or compiled or forward:
             _mark(module, Patch(norm, gated, name, forward, verify))
+        else:
+            _unmark(module)
     if not patched and strict:
         raise InvalidArgument("the model has no norm that normjit knows; found(model) says what each was taken for")
     return model
@@ -88,9 +95,7 @@ def unpatch(model: Model) -> Model:
     """Undoes patch(), and returns the model."""
     check_model(model)
     for module in model.modules():
-        vars(module).pop(MARK, None)
-        if ORIGINAL in vars(type(module)):  # otherwise another class is derived from the patched one
-            module.__class__ = class_of(module)
+        _unmark(module)
     return model
 
 
@@ -107,6 +112,12 @@ def _mark(module, mark):
     vars(module)[MARK] = mark
     if not hasattr(type(module), ORIGINAL):
         module.__class__ = _patched_class(type(module))
+
+
+def _unmark(module):
+    vars(module).pop(MARK, None)
+    if ORIGINAL in vars(type(module)):  # otherwise another class is derived from the patched one
+        module.__class__ = class_of(module)
 
 
 def _patched_class(original):

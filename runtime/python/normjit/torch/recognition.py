@@ -134,7 +134,7 @@ def look_at(name, module, known):
     """Returns a module's Found, the Norm that it computes from x alone, and the Norm that it computes with a gate; each
     Norm is None if there is none. `known` caches results by everything that decides them."""
     kind = class_of(module)
-    left = _why_left(module)
+    left = why_left(module)
     if left is not None:
         return Found(name, kind.__name__, reason=left, patched=is_patched(module)), None, None
     parameters = vectors(module)
@@ -197,7 +197,7 @@ def _why_no_vectors(module):
     return "its parameters have several shapes; known: weight and bias of one"
 
 
-def _why_left(module):
+def why_left(module):
     """Returns why a module needs no probe, or None."""
     if isinstance(module, (LayerNorm, RMSNorm)):
         return "is normjit's already"
