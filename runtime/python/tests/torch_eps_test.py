@@ -86,6 +86,13 @@ def test_eps_in_the_code(code):
         torch.testing.assert_close(one, other)
 
 
+@pytest.mark.parametrize("kind", [torch.nn.LayerNorm, torch.nn.RMSNorm])
+@pytest.mark.parametrize("eps, told", [(-1e-3, "-0.001"), (0.5, "0.5"), (1, "1")])
+def test_an_eps_that_patch_does_not_know_is_named(kind, eps, told):
+    (found,) = normjit.torch.found(kind(8, eps=eps))
+    assert found.norm is None and found.reason == f"its eps is {told}; known: a float that is at least 0 and below 0.1"
+
+
 @pytest.mark.parametrize("kind", [NoNorm, Normalized])
 def test_norms_without_an_eps(kind):
     (found,) = normjit.torch.found(kind())

@@ -220,5 +220,5 @@ def why_left(module):
     if 0 in next(iter(parameters.values())).shape:
         return "its weight has no elements here; where parameters are sharded, call patch() before that"
     if not trials.epsilons(module) and not _is_called_norm(module):  # others' code is not run
-        return "it has no eps"
+        return trials.why_no_eps(module)
     return None

@@ -32,6 +32,14 @@ def epsilons(module):
     return found
 
 
+def why_no_eps(module):
+    """Returns why a module without epsilons() has none."""
+    for name, value in vars(module).items():
+        if "eps" in name and type(value) in (int, float):
+            return f"its {name} is {value!r}; known: a float that is at least 0 and below {MOST_EPS}"
+    return "it has no eps"
+
+
 class _Probe:
     """Makes twins of one module with random parameters, and random inputs: x, and with `has_gate` a gate."""
 
@@ -129,7 +137,7 @@ def _match(probe):
     fits = _that_fit(probe, twin, shape, measured)
     if fits:
         return fits[0], shape
-    raise Refused(probes.unknown(has_gate=False) if named or measured else "it has no eps")
+    raise Refused(probes.unknown(has_gate=False) if named or measured else why_no_eps(probe.module))
 
 
 def _measured(probe, shape):
