@@ -229,6 +229,36 @@ def test_fork():
     assert done.returncode == 0, done.stderr
 
 
+FORK_OF_PATCHED = """
+import os, sys, torch, normjit.torch
+torch.set_num_threads(1)
+norm, x = torch.nn.RMSNorm(64, eps=1e-6), torch.randn(8, 64)
+normjit.torch.patch(norm, forward=sys.argv[1:] == ["forward"])
+def gradients():
+    norm.zero_grad()
+    norm(x).sum().backward()
+    return norm.weight.grad.clone()
+first = gradients()
+child = os.fork()
+if child == 0:
+    try:
+        same = torch.equal(gradients(), first)
+    except RuntimeError as error:
+        same = print(error, file=sys.stderr, flush=True)
+    os._exit(0 if same else 1)
+assert os.waitpid(child, 0)[1] == 0
+assert not normjit.torch.report()["left_to_modules"]
+"""
+
+
+@pytest.mark.skipif(torch.__version__ < (2, 15), reason="patch() makes older versions start autograd's threads")
+@pytest.mark.parametrize("arguments", [[], ["forward"]])
+def test_fork_of_a_patched_model(arguments):
+    """What patch() tries starts no thread of autograd."""
+    done = run_program(FORK_OF_PATCHED, *arguments, CUDA_VISIBLE_DEVICES="")
+    assert done.returncode == 0, done.stderr
+
+
 FORK = """
 import os, signal, sys, torch, normjit.torch
 torch.set_num_threads(3)

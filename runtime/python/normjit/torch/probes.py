@@ -90,8 +90,10 @@ class _TorchsOwn(TorchDispatchMode):
 def alone(function, *arguments):
     """Runs a function in a separate thread, where torch's thread-local state is fresh. Returns its result, or raises
     its exception."""
-    # Without a GPU, torch 2.10 uses a device guard in the memory of the first thread that traces, even after its end.
-    getattr(torch._C, "_ensureCUDADeviceGuardSet", lambda: None)()
+    if torch.__version__ < (2, 15):
+        # Without a GPU, it uses a device guard in the memory of the first thread that traces, even after its end. With
+        # this guard autograd starts a thread, and then refuses to work in a child of fork().
+        getattr(torch._C, "_ensureCUDADeviceGuardSet", lambda: None)()
     done = []
 
     def run():
