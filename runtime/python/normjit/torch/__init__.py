@@ -56,8 +56,9 @@ def report(model: torch.nn.Module | None = None, rows: int | None = None,
            dtype: torch.dtype | None = None) -> dict[str, Any]:
     """Returns what normjit did in this process, as a dict: the operators that have its kernels, how many calls these
     served and how many they left to torch's, with the last reason, and whose threads CPU launches use. With a model it
-    adds "norms": for each norm its name, its class, and who computes its backward pass. "left_to_modules" counts the
-    calls of patched modules with a gradient that were left to the modules' own forward, by reason.
+    adds "norms": for each norm its name, its class, and who computes its backward pass, in eager mode; graph_report()
+    says what the graphs of torch.compile(backend="normjit") contain. "left_to_modules" counts the calls of patched
+    modules with a gradient that were left to the modules' own forward, by reason.
 
     With `rows`, the tokens of a batch, each norm also gets the speed-up of normjit's kernels over torch's operators for
     its backward pass, for inputs of that many rows and of `dtype` (None: the weight's); None without a weight or a
