@@ -4,19 +4,19 @@
 adaptive one."""
 import importlib
 import inspect
-import os
 import pathlib
 import warnings
 
 import normjit.torch
 import torch
 import transformers.models
+from rounds import rounds
 
 WAYS_TO_MAKE = [(64,), (64, 1e-6), (), (torch.nn.Module(),)]
 
 
 # Imports take most of the time: with NORMJIT_TEST_ROUNDS=25%, only every fourth file is tried.
-STEP = round(100 / float(os.environ.get("NORMJIT_TEST_ROUNDS", "100%").partition("%")[0]))
+STEP = round(100 / rounds(100))
 
 
 def classes():

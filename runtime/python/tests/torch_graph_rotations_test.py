@@ -6,6 +6,7 @@ import pytest
 import torch
 from graph_models import COLS, MODELS, Rewritten, alone, assert_near, half_rotated, made, random_heads, results  # noqa: F401
 from normjit.torch import graph_costs
+from rounds import rounds
 
 TORCH = tuple(map(int, torch.__version__.split(".")[:2]))
 
@@ -74,7 +75,7 @@ def test_rotations_that_no_kernel_has_stay_as_they_are(dynamic):
     assert 0 < backend.targets().count("aten.slice_scatter.default") <= plain.count("aten.slice_scatter.default")
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(rounds(8)))
 def test_random_permutations_and_rotations(seed, monkeypatch):
     """Also where normjit's kernels are taken for some regions, and the others are restored."""
     monkeypatch.setattr(graph_costs, "CLEARLY", 1e9)

@@ -12,6 +12,7 @@ import torch.distributed.fsdp
 from graph_models import COLS, MODELS, Rewritten, alone, assert_near, made, random_model, results  # noqa: F401
 from normjit.torch import graph, graph_costs, graph_operator, graph_times
 from normjit.torch.graph_regions import Region
+from rounds import rounds
 from torch.distributed.tensor import DTensor
 from torch.utils import checkpoint
 
@@ -56,7 +57,7 @@ def test_graphs_without_taken_regions_are_as_they_were(name, monkeypatch):
     assert found[:2] == found[2:] and len(found) == 4
 
 
-@pytest.mark.parametrize("seed", [*range(8), 12, 21])
+@pytest.mark.parametrize("seed", [*range(rounds(8)), 12, 21])
 def test_random_models(seed):
     model, x = made(random_model(seed))
     got = results(torch.compile(model, backend=Rewritten(), fullgraph=True), model, x)
