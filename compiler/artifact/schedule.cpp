@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "normjit/schedule.h"
 
+#include "artifact/cuda_fields.h"
 #include "support/text.h"
 #include "support/try.h"
 
@@ -193,6 +194,13 @@ bool sum_rows_alike(const Schedule& a, const Schedule& b) {
     };
     const auto* other = std::get_if<CudaSchedule>(&b.device);
     return other != nullptr && order(std::get<CudaSchedule>(a.device)) == order(*other);
+}
+
+std::vector<CudaField> fields(const CudaSchedule& schedule) {
+    std::vector<CudaField> all;
+    for (const auto& key : cuda_keys)
+        std::visit([&](auto member) { all.push_back({key.name, schedule.*member}); }, key.member);
+    return all;
 }
 
 uint64_t hash(const Schedule& schedule) { return text::hash(to_text(schedule)); }

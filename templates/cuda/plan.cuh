@@ -50,9 +50,8 @@
 //   row_outputs(row, out)                      where there are RowOutputs, after the last level
 //   finish(Index<i>, arguments, slice, column, sum)   with epilogue: column output i, from all sums
 // clang-format on
-// One struct per path, Plan and UnalignedPlan, derived from it, holds the schedule: threads_per_row, rows_per_block,
-// rows_per_team, cluster, vector_width, pipeline_depth, staging, row_memory, column_memory, pace, pace_slack,
-// shared_bytes, keeps_elements. It is the P of all templates; the final reduce, which all paths share, takes Plan.
+// One struct per path, Plan and UnalignedPlan, derived from it, holds the fields of its CudaSchedule, shared_bytes and
+// keeps_elements. It is the P of all templates; the final reduce, which all paths share, takes Plan.
 #pragma once
 #include "types.cuh"
 

@@ -2,10 +2,12 @@
 #include "backend/cuda/source.h"
 
 #include "artifact/cuda_abi.h"
+#include "artifact/cuda_fields.h"
 #include "backend/cuda/expression.h"
 #include "support/lines.h"
 
 #include <algorithm>
+#include <variant>
 
 #include <fmt/format.h>
 
@@ -54,20 +56,21 @@ class Printer : Lines {
         return planned.suffix.empty() ? "Plan" : "UnalignedPlan";
     }
 
+    void field(std::string_view name, int64_t value) { line("    static constexpr int {} = {};", name, value); }
+    void field(std::string_view name, CudaStaging value) {
+        line("    static constexpr Staging {} = Staging::{};", name, normjit::name(value));
+    }
+    void field(std::string_view name, CudaMemory value) {
+        line("    static constexpr Memory {} = Memory::{};", name, normjit::name(value));
+    }
+    void field(std::string_view, CudaForm) {}  // it chooses the kernel
+
     void schedule(const PlannedPath& planned) {
-        const CudaSchedule& s = planned.schedule;
         line("struct {} : Formula {{", struct_of(planned));
-        line(
-            "    static constexpr int threads_per_row = {}, rows_per_block = {}, cluster = {}, vector_width = {}, "
-            "pipeline_depth = {};",
-            s.threads_per_row, s.rows_per_block, s.cluster, s.vector_width, s.pipeline_depth);
-        line("    static constexpr Staging staging = Staging::{};", normjit::name(s.staging));
+        for (const CudaField& each : fields(planned.schedule))
+            std::visit([&](auto value) { field(each.name, value); }, each.value);
+        field("shared_bytes", planned.shared_bytes);
         line("    static constexpr bool keeps_elements = {};", planned.keeps_elements);
-        line("    static constexpr int rows_per_team = {};", s.rows_per_team);
-        line("    static constexpr Memory row_memory = Memory::{}, column_memory = Memory::{};",
-             normjit::name(s.row_memory), normjit::name(s.column_memory));
-        line("    static constexpr int pace = {}, pace_slack = {}, shared_bytes = {};", s.pace, s.pace_slack,
-             planned.shared_bytes);
         line("}};\n");
     }
 
