@@ -77,7 +77,8 @@ def formula(text: str) -> "Callable[..., Any]":
     out. It returns the output, or several as a named tuple: those that are not optional, or those in outputs=. dtypes=
     gives outputs types other than the first matrix's, such as {"y": jnp.float8_e4m3fn}. A tensor [M] has x's shape
     without the last dimension; with slices the first dimension of x is S. jit, grad, vmap, shard_map and checkpoints
-    work; second derivatives and forward mode do not. Raises normjit.InvalidArgument."""
+    work. Second derivatives are computed by JAX's own operations, and JAX refuses them inside of scan. It refuses
+    forward mode. Raises normjit.InvalidArgument."""
     from normjit import _jax_formulas
 
     return _jax_formulas.Formula(text)
