@@ -3,6 +3,7 @@
 interpreter lacks one of the packages, the file is skipped with a message; exit code 3 if all files are.
 tools/ci/python.sh reads that line as well."""
 import importlib.util
+import os
 import pathlib
 import re
 import sys
@@ -22,6 +23,8 @@ def main(files):
     files = [file for file in files if not lacking[file]]
     if not files:
         return 3
+    # Each process that compiles would first try, in further processes, which instruction sets work here.
+    os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
     import pytest
 
     return pytest.main(["-q", "-rs", "-p", "no:cacheprovider", "-W", "error::pytest.PytestUnraisableExceptionWarning", *files])
