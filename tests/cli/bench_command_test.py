@@ -75,7 +75,8 @@ class Bench(Case):
         shapes = self.file(b"rmsnorm rows=4 cols=8\nrmsnorm rows=4\n", "shapes.txt")
         message = "shapes.txt:2: spec: cols is missing: the number of columns, at least 1"
         self.refused(2, message, "bench", shapes)
-        self.refused(2, "--threads x: allowed: 1..1024, all", "bench", self.SPEC, "--threads", "1,x")
+        for words, word in (("1,x", "x"), ("1,,2", ""), (",", ""), ("1,0", "0")):
+            self.refused(2, f"--threads {words}: '{word}': allowed: 1..1024, all", "bench", self.SPEC, "--threads", words)
         self.refused(2, "--against: must be heuristic or a schedule; schedule: kind 'fastest': allowed: cpu cuda",
                      "bench", self.SPEC, "--against", "fastest")
         self.refused(2, "--pad-rows: on a CPU only, and not with --against", "bench", self.SPEC, "--pad-rows",

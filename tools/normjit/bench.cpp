@@ -49,7 +49,7 @@ constexpr std::string_view against_heuristic = "heuristic";
 struct BenchOptions {
     std::vector<std::string> inputs;
     DeviceOptions device;
-    std::vector<std::string> threads = {"all"};
+    std::string threads = "all";
     std::string schedule;
     std::string against;
     std::string json;
@@ -74,11 +74,13 @@ struct Result {
     std::optional<PairedTimes> paired;
 };
 
-Expected<std::vector<int>> read_threads(const std::vector<std::string>& words) {
+Expected<std::vector<int>> read_threads(std::string_view words) {
     std::vector<int> counts;
-    for (const std::string& word : words) {
+    for (const std::string_view word : text::split(words, ',')) {
         const auto count = word == "all" ? Expected<int64_t>(0) : text::parse_int(word, 1, 1024);
-        if (!count.ok()) return invalid_argument(fmt::format("--threads {}: allowed: 1..1024, all", word));
+        if (!count.ok())
+            return invalid_argument(
+                fmt::format("--threads {}: '{}': allowed: 1..1024, all", text::shown(words), text::shown(word)));
         counts.push_back(static_cast<int>(*count));
     }
     return counts;
@@ -280,8 +282,7 @@ Command add_bench(const CommandLine& program) {
     line.add_option("inputs", options->inputs, "Shapes files, and specs with rows");
     add_device_option(line, options->device);
     add_backend_option(line, options->device.backend);
-    line.add_option("--threads", options->threads, "CPU threads: numbers or all, separated by commas [all]",
-                    {.delimiter = ','});
+    line.add_option("--threads", options->threads, "CPU threads: numbers or all, separated by commas [all]");
     line.add_option("--schedule", options->schedule, "A schedule for every spec [what the engine chooses]");
     line.add_option("--against", options->against,
                     "Also time this schedule in turn with each spec's own, and print the speed-up of the latter: "

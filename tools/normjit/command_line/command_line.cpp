@@ -207,7 +207,6 @@ void CommandLine::add_option(const char* names, Value& value, const char* help,
         option = app_->add_option(names, value, help)->check(refuse_empty);
         if (rules.show_default) option->capture_default_str();
     }
-    if (rules.delimiter != '\0') option->delimiter(rules.delimiter)->allow_extra_args(false);
     if (!rules.excludes.empty()) option->excludes(rules.excludes);
     option->required(rules.required);
 }

@@ -23,7 +23,6 @@ struct OptionRules {
     std::optional<std::pair<Value, Value>> range = {};  ///< the least and the most allowed value
     bool show_default = false;                          ///< shows the default in the help
     bool required = false;
-    char delimiter = '\0';      ///< separates several values in one word
     std::string excludes = {};  ///< the name of another option of the command
 };
 
