@@ -65,7 +65,7 @@ EXPORTED void TVMFFIErrorSetRaisedFromCStr(const char* kind, const char* message
     ffi.kind = kind, ffi.message = message;
 }
 EXPORTED void* TVMFFIEnvGetStream(int32_t type, int32_t id) {
-    ffi.streams_of = {static_cast<DeviceType>(type), id};
+    ffi.streams_of = {type, id};
     return stream();
 }
 EXPORTED void* TVMFFIEnvGetDLPackManagedTensorAllocator() { return ffi.has_allocator ? &ffi : nullptr; }

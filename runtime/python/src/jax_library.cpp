@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The functions of normjit_jax.h. They read a call of XLA and launch it.
+#include "c_abi/dlpack.h"
 #include "cpu_workspace.h"
-#include "dl_tensor.h"
 #include "jax_kernels.h"
 #include "jax_threads.h"
 #include "normjit_jax.h"
@@ -60,21 +60,14 @@ struct Where {
     void* stream = nullptr;
 };
 
-void check_xla(const CallFrame& call, Error* error, const char* what) {
-    if (error == nullptr) return;
-    ErrorDestroy destroy;
-    destroy.error = error;
-    call.api->error_destroy(&destroy);
-    throw Failure(NORMJIT_FAILED, what);
-}
-
 Where gpu_of(const CallFrame& call) {
     StreamGet stream;
     stream.context = call.context;
-    check_xla(call, call.api->stream_get(&stream), "XLA gives the call no stream");
+    if (!succeeds(call, call.api->stream_get(&stream))) throw Failure(NORMJIT_FAILED, "XLA gives the call no stream");
     OrdinalGet ordinal;
     ordinal.context = call.context;
-    check_xla(call, call.api->ordinal_get(&ordinal), "XLA does not say which GPU the call is for");
+    if (!succeeds(call, call.api->ordinal_get(&ordinal)))
+        throw Failure(NORMJIT_FAILED, "XLA does not say which GPU the call is for");
     return {"cuda:" + std::to_string(ordinal.ordinal), ordinal.ordinal, stream.stream};
 }
 
@@ -202,26 +195,25 @@ void execute_backward(const CallFrame& call, const Where& where) {
     launch(call, where, kernel, arguments, taker.take(call.results, outputs));
 }
 
-python::DataType type_of(Element element) {
-    constexpr uint8_t code_int = 0, code_float = 2, code_bfloat = 4, code_e4m3fn = 10, code_e5m2 = 12,
-                      code_e8m0fnu = 14;
+dlpack::DataType type_of(Element element) {
+    using namespace dlpack;
     switch (element) {
         case Element::f16:
-            return {code_float, 16, 1};
+            return {type_float, 16, 1};
         case Element::f32:
-            return {code_float, 32, 1};
+            return {type_float, 32, 1};
         case Element::f64:
-            return {code_float, 64, 1};
+            return {type_float, 64, 1};
         case Element::bf16:
-            return {code_bfloat, 16, 1};
+            return {type_bfloat, 16, 1};
         case Element::e4m3:
-            return {code_e4m3fn, 8, 1};
+            return {type_float8_e4m3fn, 8, 1};
         case Element::e5m2:
-            return {code_e5m2, 8, 1};
+            return {type_float8_e5m2, 8, 1};
         case Element::e8m0:
-            return {code_e8m0fnu, 8, 1};
+            return {type_float8_e8m0fnu, 8, 1};
         case Element::s8:
-            return {code_int, 8, 1};
+            return {type_int, 8, 1};
         default:
             return {0, 0, 1};
     }
@@ -245,9 +237,9 @@ void execute_formula(const CallFrame& call, const Where& where) {
         const Buffer& buffer =
             is_argument ? *call.arguments.buffers[taken] : *call.results.buffers[taken - call.arguments.count];
         std::vector<int64_t> dims(buffer.dims, buffer.dims + buffer.rank);
-        const python::Device device = where.device == "cpu" ? python::Device{python::device_cpu, 0}
-                                                            : python::Device{python::device_cuda, where.ordinal};
-        const python::Tensor tensor{
+        const dlpack::Device device = where.device == "cpu" ? dlpack::Device{dlpack::device_cpu, 0}
+                                                            : dlpack::Device{dlpack::device_cuda, where.ordinal};
+        const dlpack::Tensor tensor{
             buffer.data, device, static_cast<int32_t>(buffer.rank), type_of(buffer.type), dims.data(), nullptr, 0};
         check(normjit_set_dlpack(kernel.kernel, &arguments, static_cast<normjit_tensor>(number), &tensor));
         ++taken;

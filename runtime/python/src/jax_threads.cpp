@@ -41,14 +41,6 @@ class Job {
     std::atomic<int64_t> next_ = 0, done_ = 0, holders_;
 };
 
-bool succeeds(const CallFrame& call, Error* error) {
-    if (error == nullptr) return true;
-    ErrorDestroy destroy;
-    destroy.error = error;
-    call.api->error_destroy(&destroy);
-    return false;
-}
-
 int64_t pool_threads(const CallFrame& call) {
     int64_t threads = 1;
     PoolThreads question;

@@ -4,7 +4,7 @@
 // tvm/ffi/c_api.h, tvm/ffi/extra/c_env_api.h and dlpack/dlpack.h in tvm-ffi's wheel; a test compares them.
 #pragma once
 
-#include "dl_tensor.h"
+#include "c_abi/dlpack.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -23,8 +23,7 @@ enum class Kind : int32_t {  ///< TVMFFITypeIndex
     tensor = 70
 };
 
-using python::DataType, python::Device, python::Tensor;
-using python::DeviceType, python::device_cpu, python::device_cuda;
+using dlpack::DataType, dlpack::Device, dlpack::Tensor, dlpack::device_cpu, dlpack::device_cuda;
 constexpr DataType type_u8{1, 8, 1};
 
 struct Text {

@@ -148,6 +148,15 @@ struct CallFrame {
     Attributes attributes;
 };
 
+/// True if a call of XLA returned no error. Destroys the error.
+inline bool succeeds(const CallFrame& call, Error* error) {
+    if (error == nullptr) return true;
+    ErrorDestroy destroy;
+    destroy.error = error;
+    call.api->error_destroy(&destroy);
+    return false;
+}
+
 /// A question about the handler, instead of a call.
 struct Metadata {
     size_t size;

@@ -226,7 +226,8 @@ using namespace normjit::tvm;
 template <class R, class... P> constexpr size_t count(R (*)(P...)) { return sizeof...(P); }
 template <class R, class... P> constexpr size_t result(R (*)(P...)) { if constexpr (__is_same(R, void)) return 0; else return sizeof(R); }
 """ + "\n".join(lines)
-    folders = [pathlib.Path(__file__).parents[1] / "src", tvm_ffi.libinfo.find_include_path(),
+    runtime = pathlib.Path(__file__).parents[2]
+    folders = [runtime, runtime / "python/src", tvm_ffi.libinfo.find_include_path(),
                tvm_ffi.libinfo.find_dlpack_include_path()]
     done = subprocess.run([os.environ.get("CC", "c++"), "-x", "c++", "-std=c++20", "-fsyntax-only", "-",
                            *(f"-I{folder}" for folder in folders)], input=source.encode(), capture_output=True)
