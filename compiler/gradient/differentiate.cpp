@@ -121,48 +121,55 @@ class Differentiation {
         switch (value.op) {
             case Op::input:
             case Op::constant:
-                return {};
+            case Op::detach:
+                break;
             case Op::col_sum:  // each row's adjoint is the adjoint of the sum
-                return add(a, adjoint);
-            case Op::add:
-                NORMJIT_RETURN_IF_ERROR(add(a, adjoint));
-                return add(b, adjoint);
-            case Op::sub:
-                NORMJIT_RETURN_IF_ERROR(add(a, adjoint));
-                return add(b, adjoint * -1);
-            case Op::mul:
-                NORMJIT_RETURN_IF_ERROR(add(a, adjoint * products_[b]));
-                return add(b, adjoint * products_[a]);
-            case Op::div: {
-                const Sum shared = adjoint * power(products_[b], -1);
-                NORMJIT_RETURN_IF_ERROR(add(a, shared));
-                return add(b, shared * products_[id] * -1);
-            }
-            case Op::div_or_zero:
-                return propagate_quotient(id, adjoint);
+            case Op::row_mean:
             case Op::like:
-                return add(a, adjoint);
+                add(a, adjoint);
+                break;
+            case Op::add:
+                add(a, adjoint);
+                add(b, adjoint);
+                break;
+            case Op::sub:
+                add(a, adjoint);
+                add(b, adjoint * -1);
+                break;
+            case Op::mul:
+                add(a, adjoint * products_[b]);
+                add(b, adjoint * products_[a]);
+                break;
+            case Op::div:
+                propagate_quotient(id, adjoint * power(products_[b], -1));
+                break;
+            case Op::div_or_zero:  // its gradients are 0 where its divisor is
+                propagate_quotient(id, of_value(div_or_zero(writer_.write(adjoint), {&builder_, b}).id));
+                break;
             case Op::partner:
             case Op::neighbour:
-                return propagate_exchange(value.op, a, adjoint);
+                propagate_exchange(value.op, a, adjoint);
+                break;
             case Op::rotate_half:
-                return propagate_rotation(a, adjoint);
+                propagate_rotation(a, adjoint);
+                break;
             case Op::min:
-                return share(a, b, -1, adjoint);
+                share(a, b, -1, adjoint);
+                break;
             case Op::max:
-                return share(a, b, 1, adjoint);
+                share(a, b, 1, adjoint);
+                break;
             case Op::round_bf16:
             case Op::round_f16:
-                return propagate_rounding(id, adjoint);
-            case Op::row_mean:
-                return add(a, adjoint);
+                propagate_rounding(id, adjoint);
+                break;
             case Op::row_max:
-                return propagate_largest(id, adjoint);
-            case Op::detach:
-                return {};
+                propagate_largest(id, adjoint);
+                break;
             default:
                 return propagate_function(id, adjoint);
         }
+        return {};
     }
 
     /// Refuses arithmetic on sums over the rows, except with numbers: an adjoint that needs such a sum would be known
@@ -184,56 +191,55 @@ class Differentiation {
             text(value.place), ir::info(value.op).notation));
     }
 
-    /// Passes on the adjoint of a quotient that is 0 where its divisor is 0. Its gradients are 0 there as well.
-    Status propagate_quotient(ValueId id, const Sum& adjoint) {
+    /// Passes on the adjoint of a quotient, divided by its divisor.
+    void propagate_quotient(ValueId id, const Sum& divided) {
         const auto [a, b] = forward_[id].operands;
-        const Sum shared = of_value(div_or_zero(writer_.write(adjoint), {&builder_, b}).id);
-        NORMJIT_RETURN_IF_ERROR(add(a, shared));
-        return add(b, shared * products_[id] * -1);
+        add(a, divided);
+        add(b, divided * products_[id] * -1);
     }
 
     /// Passes the adjoint of a maximum (order 1) or minimum (order -1) to the operand that was chosen, or half to each
     /// if they are equal. Each share is a separate value, so that the share of the other operand is exactly 0.
-    Status share(ValueId a, ValueId b, int order, const Sum& adjoint) {
+    void share(ValueId a, ValueId b, int order, const Sum& adjoint) {
         const Expr comparison = builder_.apply(Op::compare, {&builder_, a}, {&builder_, b});
         const auto part = [&](double sign) { return adjoint * of_value((comparison * (0.5 * sign) + 0.5).id); };
-        NORMJIT_RETURN_IF_ERROR(add(a, part(order)));
-        return add(b, part(-order));
+        add(a, part(order));
+        add(b, part(-order));
     }
 
     /// Divides the adjoint of a row's maximum equally among all elements that equal it. The divisor is a row mean, not
     /// a row sum, because the adjoint of an [M] value is kept divided by N. A saved maximum has been rounded and may
     /// equal no element, so it is computed again.
-    Status propagate_largest(ValueId id, const Sum& adjoint) {
+    void propagate_largest(ValueId id, const Sum& adjoint) {
         const ValueId a = forward_[id].operands[0];
         const Expr largest = kept_.contains(id) ? builder_.apply(Op::row_max, {&builder_, a}) : Expr{&builder_, id};
         const Expr is_largest = builder_.apply(Op::compare, {&builder_, a}, largest) + 1.0;
-        NORMJIT_TRY(const Sum share, writer_.row_mean(of_value(is_largest.id)));
-        return add(a, adjoint * of_value(is_largest.id) * power(*share.begin(), -1));
+        const Sum share = writer_.row_mean(of_value(is_largest.id));
+        add(a, adjoint * of_value(is_largest.id) * power(*share.begin(), -1));
     }
 
     /// Rounds the adjoint, because a framework keeps the gradient in the type of the value. The adjoint of an [M] value
     /// is rounded before it is divided by N.
-    Status propagate_rounding(ValueId id, const Sum& adjoint) {
+    void propagate_rounding(ValueId id, const Sum& adjoint) {
         const double parts = forward_[id].shape == Shape::rows ? static_cast<double>(forward_.cols) : 1;
         const Expr rounded = builder_.apply(forward_[id].op, writer_.write(adjoint * parts));
-        return add(forward_[id].operands[0], of_value(rounded.id) * (1 / parts));
+        add(forward_[id].operands[0], of_value(rounded.id) * (1 / parts));
     }
 
     /// Passes the adjoint through partner() or neighbour(), each of which is its own inverse. A value that is the same
     /// in all columns is its own partner.
-    Status propagate_exchange(Op op, ValueId a, const Sum& adjoint) {
+    void propagate_exchange(Op op, ValueId a, const Sum& adjoint) {
         const Expr value = writer_.write(adjoint);
         if (!ir::has_columns(builder_.function()[value.id].shape)) return add(a, adjoint);
-        return add(a, of_value(builder_.apply(op, value).id));
+        add(a, of_value(builder_.apply(op, value).id));
     }
 
     /// Passes the adjoint through rotate_half(), whose inverse is the rotation in the other direction.
-    Status propagate_rotation(ValueId a, const Sum& adjoint) {
+    void propagate_rotation(ValueId a, const Sum& adjoint) {
         Expr value = writer_.write(adjoint);
         if (!ir::has_columns(builder_.function()[value.id].shape))
             value = builder_.apply(Op::like, value, {&builder_, a});
-        return add(a, of_value(builder_.apply(Op::rotate_half, value).id) * -1);
+        add(a, of_value(builder_.apply(Op::rotate_half, value).id) * -1);
     }
 
     Status propagate_function(ValueId id, const Sum& adjoint) {
@@ -247,21 +253,16 @@ class Differentiation {
         const Sum whole = is_term ? adjoint : Sum(of_value(write(id).id));
         Sum product;
         for (const Term& term : *slope) product.add(whole * term);
-        return product.empty() ? Status() : add(forward_[id].operands[0], product);
+        if (!product.empty()) add(forward_[id].operands[0], product);
+        return {};
     }
 
     /// Adds to the adjoint of an operand, and sums over the columns first if the operand has shape [M]. The adjoint of
     /// an [N] value or a scalar input is summed at the end.
-    Status add(ValueId operand, const Sum& adjoint) {
-        if (!depends_on_input_[operand]) return {};
-        if (forward_[operand].shape == Shape::scalar) return invalid_argument("a scalar has no gradient");
-        if (forward_[operand].shape != Shape::rows || is_scalar(operand)) {
-            adjoints_[operand].add(adjoint);
-            return {};
-        }
-        NORMJIT_TRY(const Sum mean, writer_.row_mean(adjoint));
-        adjoints_[operand].add(mean);
-        return {};
+    void add(ValueId operand, const Sum& adjoint) {
+        if (!depends_on_input_[operand]) return;
+        if (forward_[operand].shape != Shape::rows || is_scalar(operand)) return adjoints_[operand].add(adjoint);
+        adjoints_[operand].add(writer_.row_mean(adjoint));
     }
 
     const ir::Function forward_;  ///< a copy of the forward pass, without the values that the backward pass appends

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gradient/writer.h"
 
-#include "support/try.h"
-
 #include <algorithm>
 #include <tuple>
 
@@ -216,7 +214,7 @@ std::vector<ValueId> Writer::split(Term product) const {
     return values;
 }
 
-Expected<Term> Writer::mean_of(const Sum& elements) {
+Term Writer::mean_of(const Sum& elements) {
     if (*elements.begin() == Term()) return Term();  // the same in all columns
     if (const ValueId* id = find_in(means_, elements)) return of_value(*id);
     Expr value = write(elements);
@@ -232,7 +230,7 @@ Expr Writer::any_matrix() {
     return expr(id);
 }
 
-Expected<Sum> Writer::row_mean(const Sum& sum) {
+Sum Writer::row_mean(const Sum& sum) {
     std::vector<std::pair<Term, Sum>> groups;  // by row factor
     for (const Term& term : sum) {
         Term row, element{.coefficient = term.coefficient};
@@ -246,14 +244,9 @@ Expected<Sum> Writer::row_mean(const Sum& sum) {
     Sum means;
     for (const auto& [row, elements] : groups) {
         if (elements.empty()) continue;
-        if (elements.size() > 1) {
-            NORMJIT_TRY(const Term mean, mean_of(elements));
-            means.add(row * mean);
-            continue;
-        }
-        const Term& element = *elements.begin();
-        NORMJIT_TRY(const Term mean, mean_of(Term{.powers = element.powers}));
-        means.add(row * mean * element.coefficient);
+        const Term& first = *elements.begin();
+        const bool is_one = elements.size() == 1;
+        means.add(is_one ? row * mean_of(Term{.powers = first.powers}) * first.coefficient : row * mean_of(elements));
     }
     return means;
 }

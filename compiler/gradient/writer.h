@@ -21,7 +21,7 @@ class Writer {
     ir::Expr write(const Sum& sum);
 
     /// Returns the row means of the terms, with row factors taken out, as a sum of products of [M] values.
-    Expected<Sum> row_mean(const Sum& sum);
+    Sum row_mean(const Sum& sum);
 
     /// Returns the first matrix; every forward pass has one.
     ir::Expr any_matrix();
@@ -49,7 +49,7 @@ class Writer {
     ir::Expr multiply(const Term& product);
     ir::Expr divide(const Term& term);
     ir::Expr inverse(ir::ValueId id);
-    Expected<Term> mean_of(const Sum& elements);
+    Term mean_of(const Sum& elements);
     /// Divides known values out of the product until it is 1, and returns them: matrices first, then [N], [M] and
     /// scalars.
     std::vector<ir::ValueId> split(Term product) const;
