@@ -339,4 +339,13 @@ LaunchArguments with_slices_as_rows(const LaunchArguments& arguments) {
     return swapped;
 }
 
+LaunchArguments slices_of(const OperandList& operands, LaunchArguments arguments, int64_t first, int64_t count) {
+    arguments.slices = count;
+    for (size_t place = 0; place < operands.size(); ++place) {
+        LaunchOperand& given = arguments.operands[place];
+        given.data += given.elements_before(first, 0) * operands[place].bytes();
+    }
+    return arguments;
+}
+
 }  // namespace normjit

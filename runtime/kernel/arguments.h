@@ -52,6 +52,9 @@ bool slices_lie_closer(const OperandList& operands, const LaunchArguments& argum
 /// Returns the same problem with rows and slices exchanged. Tensors [M] then have a stride.
 LaunchArguments with_slices_as_rows(const LaunchArguments& arguments);
 
+/// Returns the arguments for `count` slices, beginning with slice `first`.
+LaunchArguments slices_of(const OperandList& operands, LaunchArguments arguments, int64_t first, int64_t count);
+
 /// Maps the tensors that a caller gives to the places where the code finds them. A tensor has one place, or one for
 /// each half of its rows (kernel_spec.h).
 class OperandPlaces {

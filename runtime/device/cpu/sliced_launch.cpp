@@ -122,15 +122,6 @@ bool takes_one_after_the_other(const CpuKernel& kernel, const LaunchArguments& a
     return !kernel.operands.has_shared_sums() && arguments.slices <= most_slices && kernel.splits_columns(arguments);
 }
 
-LaunchArguments slice_of(const CpuKernel& kernel, LaunchArguments all, int64_t slice) {
-    all.slices = 1;
-    for (size_t place = 0; place < kernel.operands.size(); ++place) {
-        LaunchOperand& given = all.operands[place];
-        given.data += given.elements_before(slice, 0) * kernel.operands[place].bytes();
-    }
-    return all;
-}
-
 /// True if launches should process the same row of all slices before the next row. The code cannot use strides of [M]
 /// tensors.
 bool slices_are_inner(const CpuKernel& kernel, const LaunchArguments& arguments) {
@@ -148,7 +139,7 @@ Status launch_slices(const CpuKernel& kernel, const LaunchArguments& arguments) 
     if (!takes_one_after_the_other(kernel, arguments)) return SlicedLaunch(kernel, arguments).run();
     Status status;
     for (int64_t slice = 0; slice < arguments.slices && status.ok(); ++slice)
-        status = launch_plain(kernel, slice_of(kernel, arguments, slice));
+        status = launch_plain(kernel, slices_of(kernel.operands, arguments, slice, 1));
     return status;
 }
 

@@ -53,7 +53,7 @@ class CudaKernel final : public Kernel::Impl {
         if (arguments.slices <= most) return launch_in_order(arguments);
         Status status;
         for (int64_t first = 0; first < arguments.slices && status.ok(); first += most)
-            status = launch_in_order(slices_of(arguments, first, std::min(most, arguments.slices - first)));
+            status = launch_in_order(slices_of(operands, arguments, first, std::min(most, arguments.slices - first)));
         return status;
     }
 
@@ -247,16 +247,6 @@ class CudaKernel final : public Kernel::Impl {
         const CudaGeometry& geometry = artifact.geometry.cuda;
         if (geometry.finishes_slices == 0 || geometry.all_slices == 1 || arguments.rows == 0) return INT64_MAX;
         return artifact.geometry.partials(arguments.batch().all_rows(), arguments.workspace_bytes);
-    }
-
-    /// Returns the arguments for `count` slices, beginning with slice `first`.
-    LaunchArguments slices_of(LaunchArguments arguments, int64_t first, int64_t count) const {
-        arguments.slices = count;
-        for (size_t place = 0; place < operands.size(); ++place) {
-            LaunchOperand& given = arguments.operands[place];
-            given.data += given.elements_before(first, 0) * operands[place].bytes();
-        }
-        return arguments;
     }
 
     Status launch_in_order(const LaunchArguments& arguments) const {
