@@ -7,16 +7,6 @@
 
 namespace normjit::cuda {
 
-CapturedGraph& CapturedGraph::operator=(CapturedGraph&& other) noexcept {
-    std::swap(gpu_, other.gpu_);
-    std::swap(executable_, other.executable_);
-    return *this;
-}
-
-CapturedGraph::~CapturedGraph() {
-    if (executable_ != nullptr) gpu_->driver().cuGraphExecDestroy(executable_);
-}
-
 Expected<std::unique_ptr<WorkStream>> WorkStream::create(std::shared_ptr<const Gpu> gpu) {
     const ContextScope scope(*gpu);
     NORMJIT_RETURN_IF_ERROR(scope.status());
@@ -45,19 +35,18 @@ Expected<CapturedGraph> WorkStream::capture(const std::function<Status()>& work)
     const Status worked = work();
     Graph graph = nullptr;
     const Status captured = driver.check(driver.cuStreamEndCapture(stream_, &graph), "cuStreamEndCapture");
-    CapturedGraph result;
-    result.gpu_ = gpu_;
+    GraphExec executable = nullptr;
     Status made = !worked.ok() ? worked : captured;
     if (made.ok()) {
-        made = driver.check(driver.cuGraphInstantiateWithFlags(&result.executable_, graph, 0), "cuGraphInstantiate");
+        made = driver.check(driver.cuGraphInstantiateWithFlags(&executable, graph, 0), "cuGraphInstantiate");
     }
     if (graph != nullptr) driver.cuGraphDestroy(graph);
     NORMJIT_RETURN_IF_ERROR(made);
-    return result;
+    return CapturedGraph(executable, DestroyGraph{gpu_});
 }
 
 Status WorkStream::launch(const CapturedGraph& graph) const {
-    return gpu_->driver().check(gpu_->driver().cuGraphLaunch(graph.executable_, stream_), "cuGraphLaunch");
+    return gpu_->driver().check(gpu_->driver().cuGraphLaunch(graph.get(), stream_), "cuGraphLaunch");
 }
 
 Status WorkStream::fill(void* memory, unsigned char value, int64_t bytes) const {

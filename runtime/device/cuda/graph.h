@@ -13,18 +13,11 @@
 namespace normjit::cuda {
 
 /// Work that was recorded once and can be launched any number of times.
-class CapturedGraph {
-  public:
-    CapturedGraph() = default;
-    CapturedGraph(CapturedGraph&& other) noexcept { *this = std::move(other); }
-    CapturedGraph& operator=(CapturedGraph&& other) noexcept;
-    ~CapturedGraph();
-
-  private:
-    friend class WorkStream;
-    std::shared_ptr<const Gpu> gpu_;
-    GraphExec executable_ = nullptr;
+struct DestroyGraph {
+    std::shared_ptr<const Gpu> gpu;
+    void operator()(GraphExec executable) const { gpu->driver().cuGraphExecDestroy(executable); }
 };
+using CapturedGraph = std::unique_ptr<GraphExecObject, DestroyGraph>;
 
 /// A separate stream that does not wait for the default stream. Only one thread may use it at a time.
 class WorkStream {
