@@ -4,7 +4,6 @@
 #include <cerrno>
 #include <cstring>
 #include <string>
-#include <utility>
 
 #include <fmt/format.h>
 #include <sys/mman.h>
@@ -52,17 +51,6 @@ Expected<ExecutableMemory> ExecutableMemory::make(std::span<const uint8_t> code)
                                    code_is_forbidden(errno)));
 }
 
-ExecutableMemory::ExecutableMemory(ExecutableMemory&& other) noexcept
-    : pages_(std::exchange(other.pages_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
-
-ExecutableMemory& ExecutableMemory::operator=(ExecutableMemory&& other) noexcept {
-    std::swap(pages_, other.pages_);
-    std::swap(bytes_, other.bytes_);
-    return *this;
-}
-
-ExecutableMemory::~ExecutableMemory() {
-    if (pages_ != nullptr) munmap(pages_, bytes_);
-}
+void ExecutableMemory::Unmap::operator()(void* pages) const { munmap(pages, bytes); }
 
 }  // namespace normjit::cpu

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 
 namespace normjit::cpu {
@@ -19,23 +20,22 @@ class ExecutableMemory {
     /// Copies `code`, which must not be empty, to the start of a page. Fails if the system provides no such pages.
     static Expected<ExecutableMemory> make(std::span<const uint8_t> code);
 
-    ExecutableMemory(ExecutableMemory&& other) noexcept;
-    ExecutableMemory& operator=(ExecutableMemory&& other) noexcept;
-    ~ExecutableMemory();
-
-    const void* data() const { return pages_; }
+    const void* data() const { return pages_.get(); }
 
     /// Returns the function that starts `offset` bytes into the code.
     template <class Function>
     Function function(int64_t offset) const {
-        return reinterpret_cast<Function>(static_cast<std::byte*>(pages_) + offset);
+        return reinterpret_cast<Function>(static_cast<std::byte*>(pages_.get()) + offset);
     }
 
   private:
-    ExecutableMemory(void* pages, size_t bytes) : pages_(pages), bytes_(bytes) {}
+    struct Unmap {
+        size_t bytes;
+        void operator()(void* pages) const;
+    };
+    ExecutableMemory(void* pages, size_t bytes) : pages_(pages, Unmap{bytes}) {}
 
-    void* pages_ = nullptr;
-    size_t bytes_ = 0;
+    std::unique_ptr<void, Unmap> pages_;
 };
 
 }  // namespace normjit::cpu
