@@ -8,8 +8,7 @@ ir::Function copy_inputs(const ir::Function& function) {
     for (ir::Output& output : copied.outputs) {
         const ir::Value& value = copied[output.value];
         if (value.op != ir::Op::input || value.shape != ir::Shape::matrix) continue;
-        output.value =
-            append(copied, {.op = ir::Op::like, .shape = value.shape, .operands = {output.value, output.value}});
+        output.value = append(copied, ir::Op::like, output.value, output.value);
     }
     return copied;
 }

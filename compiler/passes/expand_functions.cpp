@@ -185,15 +185,9 @@ class Expansion {
         E operator*(double b) const { return *this * expansion->number(b); }
     };
 
-    E number(double value) { return {this, append(function_, {.op = Op::constant, .constant = value})}; }
-    E apply(Op op, E a, E b) {
-        const ir::Shape shape = ir::join(function_[a.id].shape, function_[b.id].shape);
-        return {this, append(function_, {.op = op, .shape = shape, .operands = {a.id, b.id}})};
-    }
-    E apply(Op op, E a) {
-        const ir::Shape shape = function_[a.id].shape;
-        return {this, append(function_, {.op = op, .shape = shape, .operands = {a.id, ir::no_value}})};
-    }
+    E number(double value) { return {this, append(function_, value)}; }
+    E apply(Op op, E a, E b) { return {this, append(function_, op, a.id, b.id)}; }
+    E apply(Op op, E a) { return {this, append(function_, op, a.id)}; }
     E at_least(E a, double least) { return apply(Op::max, a, number(least)); }
 
     E polynomial(E x, std::span<const double> coefficients) {

@@ -31,28 +31,20 @@ bool has_sigmoid_of(const ir::Function& function, Op gate, ValueId a) {
 
 /// Appends the argument of the sigmoid in gelu_tanh.
 ValueId gelu_exponent(ir::Function& function, ValueId a) {
-    const ir::Shape shape = function[a].shape;
-    const auto product = [&](ValueId left, ValueId right) {
-        return append(function, {.op = Op::mul, .shape = shape, .operands = {left, right}});
-    };
-    const auto number = [&](double value) { return append(function, {.op = Op::constant, .constant = value}); };
-    const ValueId cubic = product(product(a, a), number(ir::gelu_cubic));
-    const ValueId factor =
-        append(function, {.op = Op::add, .shape = shape, .operands = {cubic, number(ir::gelu_linear)}});
-    return product(a, factor);
+    const ValueId square = append(function, Op::mul, a, a);
+    const ValueId cubic = append(function, Op::mul, square, append(function, ir::gelu_cubic));
+    return append(function, Op::mul, a, append(function, Op::add, cubic, append(function, ir::gelu_linear)));
 }
 
 bool is_gate(Op op) { return op == Op::silu || op == Op::gelu_tanh; }
 
 ValueId expanded(ir::Function& function, ir::Value gate) {
     const ValueId a = gate.operands[0];
-    const ValueId least = append(function, {.op = Op::constant, .constant = least_of(gate.op, function.compute)});
-    const ValueId linear = append(function, {.op = Op::max, .shape = gate.shape, .operands = {a, least}});
+    const ValueId linear = append(function, Op::max, a, append(function, least_of(gate.op, function.compute)));
     const ValueId exponent = gate.op == Op::silu ? a : gelu_exponent(function, a);
-    const ValueId sigmoid =
-        append(function, {.op = Op::sigmoid, .shape = gate.shape, .operands = {exponent, ir::no_value}});
-    return append(function,
-                  {.op = Op::mul, .shape = gate.shape, .operands = {linear, sigmoid}, .name = std::move(gate.name)});
+    const ValueId made = append(function, Op::mul, linear, append(function, Op::sigmoid, exponent));
+    function[made].name = std::move(gate.name);
+    return made;
 }
 
 }  // namespace

@@ -37,8 +37,7 @@ ir::Function fold_constants(const ir::Function& function) {
         const bool element_wise = ir::info(value.op).result == ir::ResultRule::join;
         if (element_wise && a && (b || value.operand_count() == 1)) {
             const double folded = ir::compute(value.op, *a, b.value_or(0.0));
-            // Every NaN becomes the positive one.
-            return append(copy, {.op = Op::constant, .constant = std::isnan(folded) ? NAN : folded});
+            return append(copy, std::isnan(folded) ? NAN : folded);  // every NaN becomes the positive one
         }
         return append(copy, std::move(value));
     });

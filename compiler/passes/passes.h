@@ -92,5 +92,13 @@ inline ir::ValueId append(ir::Function& function, ir::Value value) {
     function.values.push_back(std::move(value));
     return function.size() - 1;
 }
+inline ir::ValueId append(ir::Function& function, double constant) {
+    return append(function, {.op = ir::Op::constant, .constant = constant});
+}
+/// Appends an element-wise operation.
+inline ir::ValueId append(ir::Function& function, ir::Op op, ir::ValueId a, ir::ValueId b = ir::no_value) {
+    const ir::Shape shape = function[a].shape, other = b == ir::no_value ? shape : function[b].shape;
+    return append(function, {.op = op, .shape = ir::join(shape, other), .operands = {a, b}});
+}
 
 }  // namespace normjit::passes

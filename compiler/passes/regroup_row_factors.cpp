@@ -43,8 +43,8 @@ class Regrouping {
         mean.name.clear();
         mean.operands = {multiply(product->a, product->d), no_value};
         const ValueId scaled = multiply(append(function_, std::move(mean)), product->factor);
-        const ValueId zero = append(function_, {.op = Op::constant, .constant = 0});
-        return binary(Op::add, scaled, multiply(product->factor, zero));
+        const ValueId zero = append(function_, 0.0);
+        return append(function_, Op::add, scaled, multiply(product->factor, zero));
     }
 
     /// Rewrites a * (d * r), which is summed over the rows, to (a * r) * d.
@@ -110,7 +110,7 @@ class Regrouping {
         if (is_sum(id) && has_row_product(id)) {
             const auto [op, a, b] = std::tuple(at(id).op, at(id).operands[0], at(id).operands[1]);
             const ValueId left = absorb(a, factor);
-            return binary(op, left, absorb(b, factor));
+            return append(function_, op, left, absorb(b, factor));
         }
         if (const ValueId row = factor_of(id, Shape::rows); row != no_value) {
             return absorb(other(id, row), multiply(factor, row));
@@ -133,11 +133,7 @@ class Regrouping {
         return scaled;
     }
 
-    ValueId multiply(ValueId a, ValueId b) { return binary(Op::mul, a, b); }
-
-    ValueId binary(Op op, ValueId a, ValueId b) {
-        return append(function_, {.op = op, .shape = ir::join(at(a).shape, at(b).shape), .operands = {a, b}});
-    }
+    ValueId multiply(ValueId a, ValueId b) { return append(function_, Op::mul, a, b); }
 
     ir::Function& function_;
 };
