@@ -14,6 +14,56 @@ namespace {
 constexpr size_t most_dimensions = 64;  // the most dimensions that a tensor of torch has
 constexpr int64_t least_elements_of_huge_pages = 1 << 20;
 
+std::optional<normjit_dtype> dtype_of(int32_t torch_dtype) {
+    const auto& numbers = shim().dtypes;
+    const auto at = std::ranges::find(numbers, torch_dtype);
+    if (at == numbers.end()) return std::nullopt;
+    return static_cast<normjit_dtype>(at - numbers.begin());
+}
+
+void* mutable_data_of(Handle tensor) {
+    void* data = nullptr;
+    NORMJIT_TORCH_CALL(torch_get_mutable_data_ptr, tensor, &data);
+    return data;
+}
+
+/// Several dimensions that one stride describes.
+struct Run {
+    int64_t count = 1;
+    std::optional<int64_t> stride;  ///< none if there is no more than one element
+};
+
+/// Returns the run that some dimensions form, or nothing if no single stride describes them.
+std::optional<Run> run_of(std::span<const int64_t> sizes, std::span<const int64_t> strides) {
+    Run run;
+    for (size_t i = sizes.size(); i-- > 0;) {
+        if (sizes[i] == 1) continue;
+        if (!run.stride) run.stride = strides[i];
+        if (strides[i] != *run.stride * run.count) return std::nullopt;
+        run.count *= sizes[i];
+    }
+    return run;
+}
+
+/// Returns how many of the last dimensions form a row.
+size_t dimensions_of_row(std::span<const int64_t> sizes, int64_t cols) {
+    size_t count = 0;
+    for (int64_t inner = 1; count < sizes.size() && inner < cols; ++count) inner *= sizes[sizes.size() - 1 - count];
+    return count;
+}
+
+int64_t stride_argument(int64_t stride) { return stride == 0 ? NORMJIT_REPEAT_ROW : stride; }
+
+/// Returns how many of the first dimensions must be slices so that strides describe x; 0 if no number suffices.
+size_t slices_needed(TensorView x, int64_t cols) {
+    const auto sizes = x.sizes();
+    const size_t outer = sizes.size() - dimensions_of_row(sizes, cols);
+    for (size_t count = 0; count < outer; ++count) {
+        if (row_strides(x, cols, count)) return count;
+    }
+    return 0;
+}
+
 }  // namespace
 
 TensorView::TensorView(Handle handle) : handle_(handle) {
@@ -43,17 +93,6 @@ bool TensorView::is_contiguous() const {
     NORMJIT_TORCH_CALL(aoti_torch_is_contiguous, handle_, &contiguous);
     return contiguous;
 }
-
-namespace {
-
-std::optional<normjit_dtype> dtype_of(int32_t torch_dtype) {
-    const auto& numbers = shim().dtypes;
-    const auto at = std::ranges::find(numbers, torch_dtype);
-    if (at == numbers.end()) return std::nullopt;
-    return static_cast<normjit_dtype>(at - numbers.begin());
-}
-
-}  // namespace
 
 std::optional<normjit_dtype> TensorView::dtype() const { return dtype_of(torch_dtype_); }
 
@@ -110,16 +149,6 @@ Tensor Tensor::undefined() {
     return Tensor(made);
 }
 
-namespace {
-
-void* mutable_data_of(Handle tensor) {
-    void* data = nullptr;
-    NORMJIT_TORCH_CALL(torch_get_mutable_data_ptr, tensor, &data);
-    return data;
-}
-
-}  // namespace
-
 void* TensorView::mutable_data() const { return mutable_data_of(handle_); }
 void* Tensor::data() const { return mutable_data_of(handle_); }
 
@@ -128,37 +157,6 @@ Tensor copy_of(TensorView tensor) {
     NORMJIT_TORCH_CALL(aoti_torch_copy_, copy.handle(), tensor.handle(), 0);
     return copy;
 }
-
-namespace {
-
-/// Several dimensions that one stride describes.
-struct Run {
-    int64_t count = 1;
-    std::optional<int64_t> stride;  ///< none if there is no more than one element
-};
-
-/// Returns the run that some dimensions form, or nothing if no single stride describes them.
-std::optional<Run> run_of(std::span<const int64_t> sizes, std::span<const int64_t> strides) {
-    Run run;
-    for (size_t i = sizes.size(); i-- > 0;) {
-        if (sizes[i] == 1) continue;
-        if (!run.stride) run.stride = strides[i];
-        if (strides[i] != *run.stride * run.count) return std::nullopt;
-        run.count *= sizes[i];
-    }
-    return run;
-}
-
-/// Returns how many of the last dimensions form a row.
-size_t dimensions_of_row(std::span<const int64_t> sizes, int64_t cols) {
-    size_t count = 0;
-    for (int64_t inner = 1; count < sizes.size() && inner < cols; ++count) inner *= sizes[sizes.size() - 1 - count];
-    return count;
-}
-
-int64_t stride_argument(int64_t stride) { return stride == 0 ? NORMJIT_REPEAT_ROW : stride; }
-
-}  // namespace
 
 std::optional<RowStrides> row_strides(TensorView matrix, int64_t cols, size_t slice_dimensions) {
     const auto sizes = matrix.sizes();
@@ -176,20 +174,6 @@ std::optional<RowStrides> row_strides(TensorView matrix, int64_t cols, size_t sl
     const int64_t row_stride = rows->stride.value_or(cols);
     return RowStrides{row_stride, slices->stride.value_or(row_stride * rows->count)};
 }
-
-namespace {
-
-/// Returns how many of the first dimensions must be slices so that strides describe x; 0 if no number suffices.
-size_t slices_needed(TensorView x, int64_t cols) {
-    const auto sizes = x.sizes();
-    const size_t outer = sizes.size() - dimensions_of_row(sizes, cols);
-    for (size_t count = 0; count < outer; ++count) {
-        if (row_strides(x, cols, count)) return count;
-    }
-    return 0;
-}
-
-}  // namespace
 
 Operands::Operands(normjit_norm norm, normjit_pass pass, TensorView x, int64_t cols, size_t row_dimensions,
                    size_t weight_slices, double eps)
