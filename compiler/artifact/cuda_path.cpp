@@ -24,16 +24,11 @@ std::string_view name(CudaGrid grid) {
 CudaLaunch::Blocks CudaLaunch::grid_of(const Geometry& geometry, int64_t rows, const RowPartition& partition) const {
     constexpr int64_t most_z = 65535;
     switch (grid) {
-        case CudaGrid::row_groups:
-            return {partition.row_groups * cluster, 1};
-        case CudaGrid::one_group:
-            return {cluster, 1};
-        case CudaGrid::rows:
-            return {std::min(rows, blocks), 1};
-        case CudaGrid::columns_by_row_groups:
-            return {blocks, partition.row_groups};
-        case CudaGrid::columns_by_outputs:
-            break;
+        case CudaGrid::row_groups: return {partition.row_groups * cluster, 1};
+        case CudaGrid::one_group: return {cluster, 1};
+        case CudaGrid::rows: return {std::min(rows, blocks), 1};
+        case CudaGrid::columns_by_row_groups: return {blocks, partition.row_groups};
+        case CudaGrid::columns_by_outputs: break;
     }
     return {blocks, geometry.cuda.final_outputs, std::min(partition.reduced_slices, most_z)};
 }

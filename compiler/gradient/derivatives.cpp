@@ -49,39 +49,23 @@ std::optional<Sum> derivative(ir::Builder& builder, const Products& products, ir
     const Expr a{&builder, value.operands[0]};
     const Term y = products[id];
     switch (value.op) {
-        case Op::rsqrt:
-            return power(y, 3) * -0.5;
-        case Op::sqrt:
-            return power(y, -1) * 0.5;
-        case Op::abs:
-            return of_value(compare(a, builder.constant(0)).id);
-        case Op::exp:
-            return y;
-        case Op::exp2:
-            return Sum(y) * std::numbers::ln2;
-        case Op::log:
-            return power(products[a.id], -1);
-        case Op::log1p:
-            return of_value((builder.constant(1) / (a + 1)).id);
-        case Op::sigmoid:
-            return y * one_minus({&builder, id});
-        case Op::silu:
-            return of_gate(products[a.id], sigmoid(a), Term());
-        case Op::tanh:
-            return one_minus(Expr{&builder, id} * Expr{&builder, id});
-        case Op::softplus:
-            return of_value(sigmoid(a).id);
-        case Op::gelu_tanh:
-            return of_gelu_tanh(a);
-        case Op::erf:
-            return of_value((exp(a * a * -1) * (2 / root_pi)).id);
-        case Op::gelu:
-            return of_gelu(products[a.id], a);
+        case Op::rsqrt: return power(y, 3) * -0.5;
+        case Op::sqrt: return power(y, -1) * 0.5;
+        case Op::abs: return of_value(compare(a, builder.constant(0)).id);
+        case Op::exp: return y;
+        case Op::exp2: return Sum(y) * std::numbers::ln2;
+        case Op::log: return power(products[a.id], -1);
+        case Op::log1p: return of_value((builder.constant(1) / (a + 1)).id);
+        case Op::sigmoid: return y * one_minus({&builder, id});
+        case Op::silu: return of_gate(products[a.id], sigmoid(a), Term());
+        case Op::tanh: return one_minus(Expr{&builder, id} * Expr{&builder, id});
+        case Op::softplus: return of_value(sigmoid(a).id);
+        case Op::gelu_tanh: return of_gelu_tanh(a);
+        case Op::erf: return of_value((exp(a * a * -1) * (2 / root_pi)).id);
+        case Op::gelu: return of_gelu(products[a.id], a);
         case Op::compare:
-        case Op::round:
-            return Sum();
-        default:
-            return std::nullopt;
+        case Op::round: return Sum();
+        default: return std::nullopt;
     }
 }
 

@@ -121,13 +121,10 @@ class Differentiation {
         switch (value.op) {
             case Op::input:
             case Op::constant:
-            case Op::detach:
-                break;
+            case Op::detach: break;
             case Op::col_sum:  // each row's adjoint is the adjoint of the sum
             case Op::row_mean:
-            case Op::like:
-                add(a, adjoint);
-                break;
+            case Op::like: add(a, adjoint); break;
             case Op::add:
                 add(a, adjoint);
                 add(b, adjoint);
@@ -140,34 +137,19 @@ class Differentiation {
                 add(a, adjoint * products_[b]);
                 add(b, adjoint * products_[a]);
                 break;
-            case Op::div:
-                propagate_quotient(id, adjoint * power(products_[b], -1));
-                break;
+            case Op::div: propagate_quotient(id, adjoint * power(products_[b], -1)); break;
             case Op::div_or_zero:  // its gradients are 0 where its divisor is
                 propagate_quotient(id, of_value(div_or_zero(writer_.write(adjoint), {&builder_, b}).id));
                 break;
             case Op::partner:
-            case Op::neighbour:
-                propagate_exchange(value.op, a, adjoint);
-                break;
-            case Op::rotate_half:
-                propagate_rotation(a, adjoint);
-                break;
-            case Op::min:
-                share(a, b, -1, adjoint);
-                break;
-            case Op::max:
-                share(a, b, 1, adjoint);
-                break;
+            case Op::neighbour: propagate_exchange(value.op, a, adjoint); break;
+            case Op::rotate_half: propagate_rotation(a, adjoint); break;
+            case Op::min: share(a, b, -1, adjoint); break;
+            case Op::max: share(a, b, 1, adjoint); break;
             case Op::round_bf16:
-            case Op::round_f16:
-                propagate_rounding(id, adjoint);
-                break;
-            case Op::row_max:
-                propagate_largest(id, adjoint);
-                break;
-            default:
-                return propagate_function(id, adjoint);
+            case Op::round_f16: propagate_rounding(id, adjoint); break;
+            case Op::row_max: propagate_largest(id, adjoint); break;
+            default: return propagate_function(id, adjoint);
         }
         return {};
     }

@@ -81,54 +81,31 @@ T compute(Op op, T a, T b) {
     using std::exp, std::exp2, std::tanh, std::log, std::log1p, std::erf;
     switch (op) {
 #define FUNCTION(name, ...) \
-    case Op::name:          \
-        return name(a);
+    case Op::name: return name(a);
 #include "ir/ops.def"
-        case Op::add:
-            return a + b;
-        case Op::sub:
-            return a - b;
-        case Op::mul:
-            return a * b;
-        case Op::div:
-            return a / b;
-        case Op::div_or_zero:
-            return b == 0 ? T(0) : a / b;
-        case Op::rsqrt:
-            return T(1) / std::sqrt(a);
-        case Op::sqrt:
-            return std::sqrt(a);
-        case Op::abs:
-            return std::fabs(a);
-        case Op::min:
-            return b < a || std::isnan(b) ? b : a;
-        case Op::max:
-            return b > a || std::isnan(b) ? b : a;
-        case Op::compare:
-            return a > b ? T(1) : a < b ? T(-1) : a == b ? T(0) : a + b;
+        case Op::add: return a + b;
+        case Op::sub: return a - b;
+        case Op::mul: return a * b;
+        case Op::div: return a / b;
+        case Op::div_or_zero: return b == 0 ? T(0) : a / b;
+        case Op::rsqrt: return T(1) / std::sqrt(a);
+        case Op::sqrt: return std::sqrt(a);
+        case Op::abs: return std::fabs(a);
+        case Op::min: return b < a || std::isnan(b) ? b : a;
+        case Op::max: return b > a || std::isnan(b) ? b : a;
+        case Op::compare: return a > b ? T(1) : a < b ? T(-1) : a == b ? T(0) : a + b;
         case Op::like:
-        case Op::detach:
-            return a;
-        case Op::product_error:
-            return std::fma(a, b, -(a * b));
-        case Op::copysign:
-            return std::copysign(a, b);
-        case Op::mantissa:
-            return mantissa(a);
-        case Op::exponent:
-            return exponent(a);
-        case Op::ldexp:
-            return std::isnan(b) ? b : std::ldexp(a, static_cast<int>(b));
-        case Op::round:
-            return std::nearbyint(a);
-        case Op::round_bf16:
-            return static_cast<T>(from_bf16(to_bf16(static_cast<float>(a))));
-        case Op::round_f16:
-            return static_cast<T>(from_f16(to_f16(static_cast<float>(a))));
-        case Op::round_e8m0:
-            return round_e8m0(a);
-        default:
-            return T(NAN);  // no element-wise op
+        case Op::detach: return a;
+        case Op::product_error: return std::fma(a, b, -(a * b));
+        case Op::copysign: return std::copysign(a, b);
+        case Op::mantissa: return mantissa(a);
+        case Op::exponent: return exponent(a);
+        case Op::ldexp: return std::isnan(b) ? b : std::ldexp(a, static_cast<int>(b));
+        case Op::round: return std::nearbyint(a);
+        case Op::round_bf16: return static_cast<T>(from_bf16(to_bf16(static_cast<float>(a))));
+        case Op::round_f16: return static_cast<T>(from_f16(to_f16(static_cast<float>(a))));
+        case Op::round_e8m0: return round_e8m0(a);
+        default: return T(NAN);  // no element-wise op
     }
 }
 

@@ -87,15 +87,11 @@ struct ExpressionParser::Waiting {
         if (token.kind != Token::Kind::symbol) return open;
         switch (token.text[0]) {
             case '+':
-            case '-':
-                return sum;
+            case '-': return sum;
             case '*':
-            case '/':
-                return product;
-            case '^':
-                return power;
-            default:
-                return open;
+            case '/': return product;
+            case '^': return power;
+            default: return open;
         }
     }
 

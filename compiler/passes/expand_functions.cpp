@@ -140,35 +140,22 @@ class Expansion {
     ValueId run(Op op, ValueId operand) {
         const E a{this, operand};
         switch (op) {
-            case Op::exp:
-                return exp(apply(Op::min, at_least(a, numbers_.exp_least), number(numbers_.exp_most))).id;
-            case Op::exp2:
-                return exp2(apply(Op::min, at_least(a, numbers_.exp2_least), number(numbers_.exp2_most))).id;
-            case Op::sigmoid:
-                return quotient(sigmoid(a)).id;
-            case Op::silu:
-                return silu(a).id;
-            case Op::gelu_tanh:
-                return gelu_tanh(a).id;
-            case Op::tanh:
-                return tanh(a).id;
-            case Op::log:
-                return log(a).id;
-            case Op::log1p:
-                return log1p(a).id;
+            case Op::exp: return exp(apply(Op::min, at_least(a, numbers_.exp_least), number(numbers_.exp_most))).id;
+            case Op::exp2: return exp2(apply(Op::min, at_least(a, numbers_.exp2_least), number(numbers_.exp2_most))).id;
+            case Op::sigmoid: return quotient(sigmoid(a)).id;
+            case Op::silu: return silu(a).id;
+            case Op::gelu_tanh: return gelu_tanh(a).id;
+            case Op::tanh: return tanh(a).id;
+            case Op::log: return log(a).id;
+            case Op::log1p: return log1p(a).id;
             case Op::softplus:
                 return (log_of_sum(exp(at_least(number(0) - apply(Op::abs, a), numbers_.exp_least))) + at_least(a, 0))
                     .id;
-            case Op::erf:
-                return erf(a).id;
-            case Op::gelu:
-                return gelu(a).id;
-            case Op::round:
-                return round(a).id;
-            case Op::round_e8m0:
-                return round_e8m0(a).id;
-            default:
-                return ir::no_value;
+            case Op::erf: return erf(a).id;
+            case Op::gelu: return gelu(a).id;
+            case Op::round: return round(a).id;
+            case Op::round_e8m0: return round_e8m0(a).id;
+            default: return ir::no_value;
         }
     }
 

@@ -32,8 +32,7 @@ bool needs(const Spec& spec, Tensor tensor) {
     const auto has = [&](Tensor other) { return spec.has(other); };
     switch (tensor) {
 #define TENSOR(name, number, axes, role, passes, type, type_in_words, needed, doc) \
-    case name:                                                                     \
-        return needed;
+    case name: return needed;
 #include "normjit/tensors.def"
     }
     return false;

@@ -87,21 +87,15 @@ class HalfRows {
         }
         const Halves a = halves_[value.operands[0]];
         switch (value.op) {
-            case Op::partner:
-                return {a.second, a.first};
-            case Op::rotate_half:
-                return {a.second * -1, a.first};
-            case Op::row_mean:
-                return same(ir::row_mean(a.first + a.second) * 0.5);
-            case Op::row_max:
-                return same(ir::row_max(ir::max(a.first, a.second)));
+            case Op::partner: return {a.second, a.first};
+            case Op::rotate_half: return {a.second * -1, a.first};
+            case Op::row_mean: return same(ir::row_mean(a.first + a.second) * 0.5);
+            case Op::row_max: return same(ir::row_max(ir::max(a.first, a.second)));
             case Op::col_sum:
                 if (is_one_for_both(value)) return same(ir::col_sum(a.first + a.second));
                 break;
-            case Op::max_abs:
-                return same(ir::max_abs(ir::max(ir::abs(a.first), ir::abs(a.second))));
-            default:
-                break;
+            case Op::max_abs: return same(ir::max_abs(ir::max(ir::abs(a.first), ir::abs(a.second))));
+            default: break;
         }
         const Halves b = value.operand_count() == 2 ? halves_[value.operands[1]] : Halves{};
         const Expr first = b_.apply(value.op, a.first, b.first);

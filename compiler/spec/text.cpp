@@ -52,8 +52,7 @@ std::optional<DType> default_type(const Spec& spec, Tensor tensor) {
     };
     switch (tensor) {
 #define TENSOR(name, number, axes, role, passes, type, type_in_words, needed, doc) \
-    case name:                                                                     \
-        return type;
+    case name: return type;
 #include "normjit/tensors.def"
     }
     return absent;

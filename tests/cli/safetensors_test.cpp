@@ -154,17 +154,10 @@ TEST_CASE("safetensors: no bytes crash the reader") {
         auto at = [&] { return static_cast<size_t>(random() % bytes.size()); };
         for (uint64_t edits = 1 + random() % 4; edits > 0 && !bytes.empty(); --edits) {
             switch (random() % 4) {
-                case 0:
-                    bytes[at()] = static_cast<char>(random());
-                    break;
-                case 1:
-                    bytes[at()] = "{}[]\",:0123456789-e"[random() % 19];
-                    break;
-                case 2:
-                    bytes.resize(at());
-                    break;
-                default:
-                    bytes.insert(at(), bytes.substr(at(), random() % 32));
+                case 0: bytes[at()] = static_cast<char>(random()); break;
+                case 1: bytes[at()] = "{}[]\",:0123456789-e"[random() % 19]; break;
+                case 2: bytes.resize(at()); break;
+                default: bytes.insert(at(), bytes.substr(at(), random() % 32));
             }
         }
         scratch.write(bytes);

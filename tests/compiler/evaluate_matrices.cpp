@@ -15,55 +15,31 @@ using ir::Op;
 
 double element_wise(Op op, double a, double b) {
     switch (op) {
-        case Op::add:
-            return a + b;
-        case Op::sub:
-            return a - b;
-        case Op::mul:
-            return a * b;
-        case Op::div:
-            return a / b;
-        case Op::div_or_zero:
-            return b == 0 ? 0 : a / b;
-        case Op::rsqrt:
-            return 1 / std::sqrt(a);
-        case Op::sqrt:
-            return std::sqrt(a);
-        case Op::abs:
-            return std::fabs(a);
-        case Op::min:
-            return std::min(a, b);
-        case Op::max:
-            return std::max(a, b);
-        case Op::like:
-            return a;
-        case Op::compare:
-            return a > b ? 1 : a < b ? -1 : 0;
-        case Op::exp:
-            return std::exp(a);
-        case Op::exp2:
-            return std::pow(2, a);
-        case Op::log:
-            return std::log(a);
-        case Op::tanh:
-            return std::tanh(a);
-        case Op::sigmoid:
-            return 1 / (1 + std::exp(-a));
-        case Op::silu:
-            return a / (1 + std::exp(-a));
-        case Op::log1p:
-            return std::log(1 + a);
-        case Op::softplus:
-            return std::log(1 + std::exp(a));
-        case Op::erf:
-            return std::erf(a);
-        case Op::gelu:
-            return a / 2 * (1 + std::erf(a / std::sqrt(2.0)));
+        case Op::add: return a + b;
+        case Op::sub: return a - b;
+        case Op::mul: return a * b;
+        case Op::div: return a / b;
+        case Op::div_or_zero: return b == 0 ? 0 : a / b;
+        case Op::rsqrt: return 1 / std::sqrt(a);
+        case Op::sqrt: return std::sqrt(a);
+        case Op::abs: return std::fabs(a);
+        case Op::min: return std::min(a, b);
+        case Op::max: return std::max(a, b);
+        case Op::like: return a;
+        case Op::compare: return a > b ? 1 : a < b ? -1 : 0;
+        case Op::exp: return std::exp(a);
+        case Op::exp2: return std::pow(2, a);
+        case Op::log: return std::log(a);
+        case Op::tanh: return std::tanh(a);
+        case Op::sigmoid: return 1 / (1 + std::exp(-a));
+        case Op::silu: return a / (1 + std::exp(-a));
+        case Op::log1p: return std::log(1 + a);
+        case Op::softplus: return std::log(1 + std::exp(a));
+        case Op::erf: return std::erf(a);
+        case Op::gelu: return a / 2 * (1 + std::erf(a / std::sqrt(2.0)));
         case Op::gelu_tanh:
             return a * (0.5 + 0.5 * std::tanh(std::sqrt(2 / std::acos(-1.0)) * (a + 0.044715 * a * a * a)));
-        default:
-            FAIL("not an operation of these tests");
-            return NAN;
+        default: FAIL("not an operation of these tests"); return NAN;
     }
 }
 

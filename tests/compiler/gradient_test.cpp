@@ -88,26 +88,16 @@ void check_gradients(test::Random& random, const std::function<Expr(ir::Builder&
 /// Applies a smooth function, whose slope finite differences can follow.
 Expr random_function(test::Random& random, Expr a) {
     switch (random.between(0, 9)) {
-        case 7:
-            return ir::erf(a);
-        case 8:
-            return ir::gelu(a);
-        case 0:
-            return ir::exp(ir::tanh(a));
-        case 1:
-            return ir::log(a * a + 0.5);
-        case 2:
-            return ir::sqrt(a * a + 0.5);
-        case 3:
-            return ir::sigmoid(a);
-        case 4:
-            return ir::silu(a);
-        case 5:
-            return ir::softplus(a);
-        case 6:
-            return ir::gelu_tanh(a);
-        default:
-            return ir::tanh(a);
+        case 7: return ir::erf(a);
+        case 8: return ir::gelu(a);
+        case 0: return ir::exp(ir::tanh(a));
+        case 1: return ir::log(a * a + 0.5);
+        case 2: return ir::sqrt(a * a + 0.5);
+        case 3: return ir::sigmoid(a);
+        case 4: return ir::silu(a);
+        case 5: return ir::softplus(a);
+        case 6: return ir::gelu_tanh(a);
+        default: return ir::tanh(a);
     }
 }
 
@@ -328,24 +318,12 @@ TEST_CASE("gradients of random formulas are those of finite differences") {
                 const Expr a = any(), c = any();
                 const bool is_matrix = b.function()[a.id].shape == ir::Shape::matrix;
                 switch (random.between(0, 6)) {
-                    case 0:
-                        values.push_back(a + c);
-                        break;
-                    case 1:
-                        values.push_back(a - c);
-                        break;
-                    case 2:
-                        values.push_back(a * c * 0.5);
-                        break;
-                    case 3:
-                        values.push_back(a / (c * c + 1));
-                        break;
-                    case 4:
-                        values.push_back(rsqrt(a * a + 0.5) * c);
-                        break;
-                    case 5:
-                        values.push_back(random_function(random, a));
-                        break;
+                    case 0: values.push_back(a + c); break;
+                    case 1: values.push_back(a - c); break;
+                    case 2: values.push_back(a * c * 0.5); break;
+                    case 3: values.push_back(a / (c * c + 1)); break;
+                    case 4: values.push_back(rsqrt(a * a + 0.5) * c); break;
+                    case 5: values.push_back(random_function(random, a)); break;
                     default:
                         if (is_matrix) values.push_back(row_mean(a));
                 }

@@ -76,8 +76,7 @@ class Generator {
             case Tensor::gamma:
                 return fill(tensor,
                             [&] { return random_.chance(2) ? 0.0 : 1 + 0.2 * normal(random_) - spec_.gamma_offset; });
-            case Tensor::rstd:
-                return fill(tensor, [&] { return std::exp(normal(random_)); });
+            case Tensor::rstd: return fill(tensor, [&] { return std::exp(normal(random_)); });
             default: {
                 const double scale = power_of_two(random_, -12, 12);
                 return fill(tensor, [&] { return scale * with_outliers(); });

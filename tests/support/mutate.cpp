@@ -18,21 +18,11 @@ void damage(Random& random, std::string& text) {
     const size_t at = place();
     const size_t length = static_cast<size_t>(random.between(1, 12));
     switch (random.between(0, 5)) {
-        case 0:
-            text.insert(at, 1, any_byte(random));
-            break;
-        case 1:
-            text.erase(at, 1);
-            break;
-        case 2:
-            text.erase(at, length);
-            break;
-        case 3:
-            text.insert(place(), text.substr(at, length));
-            break;
-        case 4:
-            text.resize(at);
-            break;
+        case 0: text.insert(at, 1, any_byte(random)); break;
+        case 1: text.erase(at, 1); break;
+        case 2: text.erase(at, length); break;
+        case 3: text.insert(place(), text.substr(at, length)); break;
+        case 4: text.resize(at); break;
         default:
             if (at < text.size()) text[at] = any_byte(random);
     }

@@ -77,14 +77,10 @@ class FormulaText {
     void line() {
         const std::string &a = any(matrices_), &b = any(matrices_);
         switch (random_.between(0, 11)) {
-            case 0:
-                return add(matrices_, fmt::format("{} {} {}", a, random_.chance(50) ? "+" : "-", b));
-            case 1:
-                return add(matrices_, fmt::format("{} * {} * 0.25", a, b));
-            case 2:
-                return add(rows_, fmt::format("row_mean({})", a));
-            case 3:
-                return add(rows_, fmt::format("rsqrt(row_mean({} * {}) + eps)", a, a));
+            case 0: return add(matrices_, fmt::format("{} {} {}", a, random_.chance(50) ? "+" : "-", b));
+            case 1: return add(matrices_, fmt::format("{} * {} * 0.25", a, b));
+            case 2: return add(rows_, fmt::format("row_mean({})", a));
+            case 3: return add(rows_, fmt::format("rsqrt(row_mean({} * {}) + eps)", a, a));
             case 4:
                 if (rows_.empty()) return add(rows_, fmt::format("row_mean({} * {})", a, b));
                 return add(matrices_, fmt::format("{} - {}", a, any(rows_)));
@@ -127,19 +123,14 @@ class FormulaText {
     /// Returns a value made with functions that are written in terms of others.
     std::string derived(const std::string& a, const std::string& b) {
         switch (random_.between(0, 6)) {
-            case 0:
-                return fmt::format("relu({}) - {}", a, b);
-            case 1:
-                return fmt::format("clamp({}, -0.75, {})", a, random_.pick({"0.5", "1 / 3"}));
-            case 2:
-                return fmt::format("where({} - 0.25, {}, {} * 0.5)", a, b, a);
-            case 3:
-                return fmt::format("{}(square({}) * 0.25)", random_.pick({"", "log1p", "round"}), a);
+            case 0: return fmt::format("relu({}) - {}", a, b);
+            case 1: return fmt::format("clamp({}, -0.75, {})", a, random_.pick({"0.5", "1 / 3"}));
+            case 2: return fmt::format("where({} - 0.25, {}, {} * 0.5)", a, b, a);
+            case 3: return fmt::format("{}(square({}) * 0.25)", random_.pick({"", "log1p", "round"}), a);
             case 4:
                 return fmt::format("pow(abs({}) + 0.5, {})", a,
                                    random_.pick({"0.5", "-0.5", "1.5", "0.3", "-1.7", "1"}));
-            case 5:
-                return fmt::format("{} - {}({})", a, random_.pick({"row_min", "row_norm"}), b);
+            case 5: return fmt::format("{} - {}({})", a, random_.pick({"row_min", "row_norm"}), b);
             default:
                 return fmt::format("{}(abs({}) + 0.5) ^ {} * 0.25", random_.pick({"", "-"}), a,
                                    random_.pick({"2", "3", "-1", "-2", "(2 - 2)", "2.5", "(1 / 3)"}));

@@ -27,12 +27,9 @@ using Clock = std::chrono::steady_clock;
 
 memory::data_type type_of(DType type) {
     switch (type) {
-        case DType::bf16:
-            return memory::data_type::bf16;
-        case DType::f16:
-            return memory::data_type::f16;
-        default:
-            return memory::data_type::f32;
+        case DType::bf16: return memory::data_type::bf16;
+        case DType::f16: return memory::data_type::f16;
+        default: return memory::data_type::f32;
     }
 }
 

@@ -20,22 +20,14 @@ struct Format {
 
 constexpr Format format_of(DType type) {
     switch (type) {
-        case DType::f32:
-            return {24, -126, 127};
-        case DType::bf16:
-            return {8, -126, 127};
-        case DType::f16:
-            return {11, -14, 15};
-        case DType::f64:
-            return {53, -1022, 1023};
-        case DType::e4m3:
-            return {4, -6, 8};
-        case DType::e5m2:
-            return {3, -14, 15};
-        case DType::e8m0:
-            return {1, -127, 127};
-        case DType::i8:
-            return {8, 7, 6};  // so that the spacing is 1
+        case DType::f32: return {24, -126, 127};
+        case DType::bf16: return {8, -126, 127};
+        case DType::f16: return {11, -14, 15};
+        case DType::f64: return {53, -1022, 1023};
+        case DType::e4m3: return {4, -6, 8};
+        case DType::e5m2: return {3, -14, 15};
+        case DType::e8m0: return {1, -127, 127};
+        case DType::i8: return {8, 7, 6};  // so that the spacing is 1
     }
     return {};
 }
@@ -134,19 +126,14 @@ double round_up(double number) {
 
 double decode(DType type, const void* element) {
     switch (type) {
-        case DType::f32:
-            return static_cast<double>(load<float>(element));
+        case DType::f32: return static_cast<double>(load<float>(element));
         case DType::bf16:
             return static_cast<double>(std::bit_cast<float>(static_cast<uint32_t>(load<uint16_t>(element)) << 16));
-        case DType::f16:
-            return decode_f16(load<uint16_t>(element));
-        case DType::f64:
-            return load<double>(element);
+        case DType::f16: return decode_f16(load<uint16_t>(element));
+        case DType::f64: return load<double>(element);
         case DType::e4m3:
-        case DType::e5m2:
-            return decode_8bit(type, load<uint8_t>(element));
-        case DType::i8:
-            return load<int8_t>(element);
+        case DType::e5m2: return decode_8bit(type, load<uint8_t>(element));
+        case DType::i8: return load<int8_t>(element);
         case DType::e8m0: {
             const int code = load<uint8_t>(element);
             return code == 255 ? std::numeric_limits<double>::quiet_NaN() : power_of_two(code - 127);
@@ -157,22 +144,16 @@ double decode(DType type, const void* element) {
 
 void encode(DType type, double number, void* element) {
     switch (type) {
-        case DType::f32:
-            return store(static_cast<float>(number), element);
-        case DType::bf16:
-            return store(encode_bf16(round_to(type, number)), element);
-        case DType::f16:
-            return store(encode_f16(round_to(type, number)), element);
-        case DType::f64:
-            return store(number, element);
+        case DType::f32: return store(static_cast<float>(number), element);
+        case DType::bf16: return store(encode_bf16(round_to(type, number)), element);
+        case DType::f16: return store(encode_f16(round_to(type, number)), element);
+        case DType::f64: return store(number, element);
         case DType::e4m3:
-        case DType::e5m2:
-            return store(encode_8bit(type, round_to(type, number)), element);
+        case DType::e5m2: return store(encode_8bit(type, round_to(type, number)), element);
         case DType::e8m0:
             return store(static_cast<uint8_t>(std::isnan(number) ? 255 : std::ilogb(round_to(type, number)) + 127),
                          element);
-        case DType::i8:
-            return store(static_cast<int8_t>(to_whole(number)), element);
+        case DType::i8: return store(static_cast<int8_t>(to_whole(number)), element);
     }
 }
 

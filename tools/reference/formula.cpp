@@ -171,8 +171,7 @@ class FormulaComputation : FormulaRows<Real> {
                 const bool has_cols = program_.operations[static_cast<size_t>(a)].has_cols;
                 return send(id, a, has_cols, [&](const Number& g, size_t) { return g / count; });
             }
-            case Kind::like:
-                return send(id, a, cols, [](const Number& g, size_t) { return g; });
+            case Kind::like: return send(id, a, cols, [](const Number& g, size_t) { return g; });
             case Kind::partner:
             case Kind::rotate_half:
             case Kind::neighbour: {
@@ -183,8 +182,7 @@ class FormulaComputation : FormulaRows<Real> {
                 });
             }
             case Kind::detach:
-            case Kind::round:
-                return;
+            case Kind::round: return;
             case Kind::reduced:  // in a col_sum, each row has the gradient of its sum
                 return send(id, a, cols, [](const Number& g, size_t) { return g; });
             case Kind::power:
@@ -192,20 +190,16 @@ class FormulaComputation : FormulaRows<Real> {
                     const Real exponent = at(b, j).value;
                     return exponent == 0 ? Number() : g * at(b, j) * power(at(a, j), exponent - 1);
                 });
-            case Kind::where:
-                return propagate_choice(id);
-            case Kind::row_max:
-                return propagate_largest(id);
+            case Kind::where: return propagate_choice(id);
+            case Kind::row_max: return propagate_largest(id);
             case Kind::min:
-            case Kind::max:
-                return propagate_extreme(id, operation.kind == Kind::max);
+            case Kind::max: return propagate_extreme(id, operation.kind == Kind::max);
             case Kind::round_bf16:
             case Kind::round_f16: {
                 const DType type = operation.kind == Kind::round_bf16 ? DType::bf16 : DType::f16;
                 return send(id, a, cols, [&](const Number& g, size_t) { return rounded_by<Real>(type, g); });
             }
-            default:
-                return operation.what == "rsqrt" ? propagate_rsqrt(id) : propagate_function(id);
+            default: return operation.what == "rsqrt" ? propagate_rsqrt(id) : propagate_function(id);
         }
     }
 

@@ -72,43 +72,28 @@ Bounded<Real> element(const Operation& operation, const Function<Real>* function
                       const Bounded<Real>& b) {
     const Real unknown = std::numeric_limits<Real>::infinity();
     switch (operation.kind) {
-        case Kind::add:
-            return a + b;
-        case Kind::subtract:
-            return a - b;
-        case Kind::multiply:
-            return a * b;
-        case Kind::divide:
-            return a / b;
-        case Kind::div_or_zero:
-            return div_or_zero(a, b);
-        case Kind::min:
-            return {std::min(a.value, b.value), std::max(a.error, b.error)};
-        case Kind::max:
-            return {std::max(a.value, b.value), std::max(a.error, b.error)};
+        case Kind::add: return a + b;
+        case Kind::subtract: return a - b;
+        case Kind::multiply: return a * b;
+        case Kind::divide: return a / b;
+        case Kind::div_or_zero: return div_or_zero(a, b);
+        case Kind::min: return {std::min(a.value, b.value), std::max(a.error, b.error)};
+        case Kind::max: return {std::max(a.value, b.value), std::max(a.error, b.error)};
         case Kind::compare: {
             const Real order = a.value > b.value ? Real(1) : a.value < b.value ? Real(-1) : Real(0);
             return {order, std::fabs(a.value - b.value) > a.error + b.error || a.error + b.error == 0 ? 0 : unknown};
         }
-        case Kind::power:
-            return power(a, b.value);
+        case Kind::power: return power(a, b.value);
         case Kind::like:
-        case Kind::detach:
-            return a;
+        case Kind::detach: return a;
         case Kind::partner:
         case Kind::rotate_half:
-        case Kind::neighbour:
-            return a;
-        case Kind::round:
-            return rounded_to(a, [](Real value) { return std::nearbyint(value); });
-        case Kind::round_bf16:
-            return rounded_by<Real>(DType::bf16, a);
-        case Kind::round_f16:
-            return rounded_by<Real>(DType::f16, a);
-        case Kind::round_e8m0:
-            return rounded_by<Real>(DType::e8m0, a);
-        default:
-            return function == nullptr ? Bounded<Real>{a.value, unknown} : apply(*function, a);
+        case Kind::neighbour: return a;
+        case Kind::round: return rounded_to(a, [](Real value) { return std::nearbyint(value); });
+        case Kind::round_bf16: return rounded_by<Real>(DType::bf16, a);
+        case Kind::round_f16: return rounded_by<Real>(DType::f16, a);
+        case Kind::round_e8m0: return rounded_by<Real>(DType::e8m0, a);
+        default: return function == nullptr ? Bounded<Real>{a.value, unknown} : apply(*function, a);
     }
 }
 

@@ -81,20 +81,14 @@ class FormulaRows {
 
     Numbers value(const Operation& operation) const {
         switch (operation.kind) {
-            case Kind::tensor:
-                return row_of(operation.tensor);
-            case Kind::number:
-                return {narrow(operation.number)};
-            case Kind::row_mean:
-                return {row_mean(operation.operands[0])};
-            case Kind::row_max:
-                return {largest(operation.operands[0], 0, cols_)};
-            case Kind::group_max:
-                return group_max(operation);
+            case Kind::tensor: return row_of(operation.tensor);
+            case Kind::number: return {narrow(operation.number)};
+            case Kind::row_mean: return {row_mean(operation.operands[0])};
+            case Kind::row_max: return {largest(operation.operands[0], 0, cols_)};
+            case Kind::group_max: return group_max(operation);
             case Kind::reduced:  // rounded when it is written
                 return values_[static_cast<size_t>(operation.operands[0])];
-            default:
-                break;
+            default: break;
         }
         Numbers result(operation.has_cols ? cols_ : 1);
         const Function<Real>* function =

@@ -129,12 +129,8 @@ class Computation {
                     centred_[j] = layernorm ? x(j) - mean : x(j);
                     xhat_[j] = centred_[j] * rstd_;
                     break;
-                case Source::xhat:
-                    xhat_[j] = x(j);
-                    break;
-                case Source::y:
-                    xhat_[j] = xhat_of_y(x(j), j);
-                    break;
+                case Source::xhat: xhat_[j] = x(j); break;
+                case Source::y: xhat_[j] = xhat_of_y(x(j), j); break;
             }
         }
     }

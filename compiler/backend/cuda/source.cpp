@@ -77,14 +77,10 @@ class Printer : Lines {
     static std::string_view skeleton(CudaGrid grid) {
         switch (grid) {
             case CudaGrid::row_groups:
-            case CudaGrid::one_group:
-                return "row_kernel";
-            case CudaGrid::rows:
-                return "two_pass_rows";
-            case CudaGrid::columns_by_row_groups:
-                return "two_pass_columns";
-            case CudaGrid::columns_by_outputs:
-                break;
+            case CudaGrid::one_group: return "row_kernel";
+            case CudaGrid::rows: return "two_pass_rows";
+            case CudaGrid::columns_by_row_groups: return "two_pass_columns";
+            case CudaGrid::columns_by_outputs: break;
         }
         return "final_reduce";
     }

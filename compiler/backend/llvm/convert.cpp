@@ -152,14 +152,11 @@ Value* Builder::to_compute(Value* elements, DType type) {
             return CreateFPExt(CreateBitCast(elements, like(elements->getType(), getHalfTy())),
                                like(elements->getType(), getFloatTy()));
         case DType::e4m3:
-        case DType::e5m2:
-            return from_8bit(elements, type);
-        case DType::i8:
-            return CreateSIToFP(elements, like(elements->getType(), getFloatTy()));
+        case DType::e5m2: return from_8bit(elements, type);
+        case DType::i8: return CreateSIToFP(elements, like(elements->getType(), getFloatTy()));
         case DType::e8m0:  // only outputs have this type
         case DType::f32:
-        case DType::f64:
-            break;
+        case DType::f64: break;
     }
     return elements;
 }

@@ -32,50 +32,28 @@ const Layout& layout_of(const Value* value) {
 
 Value* Builder::compute(Instruction instruction, Value* a, Value* b, Value* c) {
     switch (instruction) {
-        case Instruction::add:
-            return CreateFAdd(a, b);
-        case Instruction::sub:
-            return CreateFSub(a, b);
-        case Instruction::mul:
-            return CreateFMul(a, b);
-        case Instruction::div:
-            return divide(a, b);
-        case Instruction::div_or_zero:
-            return div_or_zero(a, b);
-        case Instruction::rsqrt:
-            return rsqrt(a);
-        case Instruction::sqrt:
-            return CreateUnaryIntrinsic(llvm::Intrinsic::sqrt, a);
-        case Instruction::abs:
-            return CreateUnaryIntrinsic(llvm::Intrinsic::fabs, a);
-        case Instruction::compare:
-            return compare(a, b);
-        case Instruction::neighbour:
-            return exchange_lanes(a, 1);
-        case Instruction::product_error:
-            return product_error(a, b);
-        case Instruction::copysign:
-            return CreateBinaryIntrinsic(llvm::Intrinsic::copysign, a, b);
-        case Instruction::ldexp:
-            return ldexp(a, b);
-        case Instruction::mantissa:
-            return mantissa(a);
-        case Instruction::exponent:
-            return exponent(a);
-        case Instruction::round_bf16:
-            return round_to(a, DType::bf16);
-        case Instruction::round_f16:
-            return round_to(a, DType::f16);
-        case Instruction::finite_or_zero:
-            return finite_or_zero(a);
-        case Instruction::multiply_add:
-            return multiply_add(a, b, c);
-        case Instruction::negative_multiply_add:
-            return multiply_add(CreateFNeg(a), b, c);
-        case Instruction::multiply_subtract:
-            return multiply_add(a, b, CreateFNeg(c));
-        default:
-            return select_by_size(instruction, a, b);
+        case Instruction::add: return CreateFAdd(a, b);
+        case Instruction::sub: return CreateFSub(a, b);
+        case Instruction::mul: return CreateFMul(a, b);
+        case Instruction::div: return divide(a, b);
+        case Instruction::div_or_zero: return div_or_zero(a, b);
+        case Instruction::rsqrt: return rsqrt(a);
+        case Instruction::sqrt: return CreateUnaryIntrinsic(llvm::Intrinsic::sqrt, a);
+        case Instruction::abs: return CreateUnaryIntrinsic(llvm::Intrinsic::fabs, a);
+        case Instruction::compare: return compare(a, b);
+        case Instruction::neighbour: return exchange_lanes(a, 1);
+        case Instruction::product_error: return product_error(a, b);
+        case Instruction::copysign: return CreateBinaryIntrinsic(llvm::Intrinsic::copysign, a, b);
+        case Instruction::ldexp: return ldexp(a, b);
+        case Instruction::mantissa: return mantissa(a);
+        case Instruction::exponent: return exponent(a);
+        case Instruction::round_bf16: return round_to(a, DType::bf16);
+        case Instruction::round_f16: return round_to(a, DType::f16);
+        case Instruction::finite_or_zero: return finite_or_zero(a);
+        case Instruction::multiply_add: return multiply_add(a, b, c);
+        case Instruction::negative_multiply_add: return multiply_add(CreateFNeg(a), b, c);
+        case Instruction::multiply_subtract: return multiply_add(a, b, CreateFNeg(c));
+        default: return select_by_size(instruction, a, b);
     }
 }
 

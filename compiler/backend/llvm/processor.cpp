@@ -31,10 +31,8 @@ Processor processor_of(Isa isa) {
                     {.x86 = true, .fma = true, .half = true, .masks = true}};
         case Isa::x86_64_v3:
             return {x86, "x86-64", "+avx2,+fma,+f16c,+bmi,+bmi2", {.x86 = true, .fma = true, .half = true}};
-        case Isa::x86_64:
-            return {x86, "x86-64", "", {.x86 = true}};
-        default:
-            return {"aarch64-unknown-linux-gnu", "generic", "+neon", {.fma = true, .half = true}};
+        case Isa::x86_64: return {x86, "x86-64", "", {.x86 = true}};
+        default: return {"aarch64-unknown-linux-gnu", "generic", "+neon", {.fma = true, .half = true}};
     }
 }
 

@@ -32,23 +32,15 @@ void Assembler::load(const Zmms& to, const RegExp& from, DType type, Lanes lanes
 void Assembler::load_register(const Zmm& to, const Address& from, DType type, const Opmask& mask, Lanes lanes) {
     const Zmm target = lanes == Lanes::tail ? to | mask | T_z : to;
     switch (type) {
-        case DType::f32:
-            vmovups(target, from);
-            break;
-        case DType::f64:
-            vmovupd(target, from);
-            break;
-        case DType::f16:
-            vcvtph2ps(target, from);
-            break;
+        case DType::f32: vmovups(target, from); break;
+        case DType::f64: vmovupd(target, from); break;
+        case DType::f16: vcvtph2ps(target, from); break;
         case DType::bf16:
             vpmovzxwd(target, from);
             vpslld(to, to, 16);
             break;
         case DType::e4m3:
-        case DType::e5m2:
-            load_8bit(to, from, type, mask, lanes);
-            break;
+        case DType::e5m2: load_8bit(to, from, type, mask, lanes); break;
         case DType::i8:
             vpmovsxbd(target, from);
             vcvtdq2ps(to, to);
@@ -109,19 +101,13 @@ void Assembler::store_register(const Address& to, const Zmm& value, DType type, 
     const Zmm source = lanes == Lanes::tail ? value | mask : value;
     const Ymm half(value.getIdx());
     switch (type) {
-        case DType::f32:
-            stream ? vmovntps(to, value) : vmovups(to, source);
-            break;
-        case DType::f64:
-            stream ? vmovntpd(to, value) : vmovupd(to, source);
-            break;
+        case DType::f32: stream ? vmovntps(to, value) : vmovups(to, source); break;
+        case DType::f64: stream ? vmovntpd(to, value) : vmovupd(to, source); break;
         case DType::f16:
             vcvtps2ph(half, value, 0);
             stream ? vmovntdq(to, half) : vmovdqu16(to, lanes == Lanes::tail ? half | mask : half);
             break;
-        case DType::bf16:
-            store_words(to, pack_bf16({{value, value}}), mask, lanes, caching);
-            break;
+        case DType::bf16: store_words(to, pack_bf16({{value, value}}), mask, lanes, caching); break;
         case DType::e4m3:
         case DType::e5m2:
         case DType::e8m0:

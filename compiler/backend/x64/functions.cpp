@@ -24,49 +24,32 @@ Xbyak::Address Assembler::magnitude_mask() {
 void Assembler::compute(Instruction instruction, const Zmm& to, const Zmm& a, const Zmm& b, const Zmm& c) {
     const bool wide = compute_ == DType::f64;
     switch (instruction) {
-        case Instruction::add:
-            return add(to, a, b);
-        case Instruction::sub:
-            return sub(to, a, b);
-        case Instruction::mul:
-            return mul(to, a, b);
-        case Instruction::div:
-            return div(to, a, b);
-        case Instruction::div_or_zero:
-            return div_or_zero(to, a, b);
-        case Instruction::rsqrt:
-            return rsqrt(to, a);
-        case Instruction::sqrt:
-            return wide ? vsqrtpd(to, a) : vsqrtps(to, a);
-        case Instruction::abs:
-            return wide ? vpandq(to, a, magnitude_mask()) : vpandd(to, a, magnitude_mask());
-        case Instruction::compare:
-            return compare(to, a, b);
+        case Instruction::add: return add(to, a, b);
+        case Instruction::sub: return sub(to, a, b);
+        case Instruction::mul: return mul(to, a, b);
+        case Instruction::div: return div(to, a, b);
+        case Instruction::div_or_zero: return div_or_zero(to, a, b);
+        case Instruction::rsqrt: return rsqrt(to, a);
+        case Instruction::sqrt: return wide ? vsqrtpd(to, a) : vsqrtps(to, a);
+        case Instruction::abs: return wide ? vpandq(to, a, magnitude_mask()) : vpandd(to, a, magnitude_mask());
+        case Instruction::compare: return compare(to, a, b);
         case Instruction::neighbour:
             return wide ? vpermilpd(to, a, swapped_pairs_of_two) : vpermilps(to, a, swapped_pairs_of_four);
         case Instruction::product_error:
             mul(scratch(), a, b);
             return fuse(Instruction::multiply_subtract, to, a, b, scratch());
-        case Instruction::copysign:
-            return copy_sign(to, a, b);
-        case Instruction::ldexp:
-            return wide ? vscalefpd(to, a, b) : vscalefps(to, a, b);
+        case Instruction::copysign: return copy_sign(to, a, b);
+        case Instruction::ldexp: return wide ? vscalefpd(to, a, b) : vscalefps(to, a, b);
         case Instruction::mantissa:
             return wide ? vgetmantpd(to, a, from_three_quarters) : vgetmantps(to, a, from_three_quarters);
-        case Instruction::exponent:
-            return exponent(to, a);
-        case Instruction::round_bf16:
-            return round_bf16(to, a);
-        case Instruction::round_f16:
-            return round_f16(to, a);
-        case Instruction::finite_or_zero:
-            return finite_or_zero(to, a);
+        case Instruction::exponent: return exponent(to, a);
+        case Instruction::round_bf16: return round_bf16(to, a);
+        case Instruction::round_f16: return round_f16(to, a);
+        case Instruction::finite_or_zero: return finite_or_zero(to, a);
         case Instruction::multiply_add:
         case Instruction::negative_multiply_add:
-        case Instruction::multiply_subtract:
-            return fuse(instruction, to, a, b, c);
-        default:
-            return select_by_size(instruction, to, a, b);
+        case Instruction::multiply_subtract: return fuse(instruction, to, a, b, c);
+        default: return select_by_size(instruction, to, a, b);
     }
 }
 

@@ -47,12 +47,9 @@ void sum_runs_of(const Operand& output, const T* sums, int64_t begin, int64_t en
 
 void spread_runs(const Operand& input, const void* from, int64_t cols, void* to) {
     switch (input.bytes()) {
-        case 2:
-            return spread<uint16_t>(from, input.axes.run, cols, to);
-        case 4:
-            return spread<uint32_t>(from, input.axes.run, cols, to);
-        default:
-            return spread<uint64_t>(from, input.axes.run, cols, to);
+        case 2: return spread<uint16_t>(from, input.axes.run, cols, to);
+        case 4: return spread<uint32_t>(from, input.axes.run, cols, to);
+        default: return spread<uint64_t>(from, input.axes.run, cols, to);
     }
 }
 

@@ -91,17 +91,10 @@ Executor Threads::executor() const {
 Status Threads::run(Executor executor, const Phases& phases) const {
     if (phases.most_tasks() <= 1) executor = Executor::alone;
     switch (executor) {
-        case Executor::alone:
-            phases.run_alone();
-            break;
-        case Executor::own:
-            pool_->run(phases);
-            break;
-        case Executor::openmp:
-            openmp_->run(asked_, phases);
-            break;
-        case Executor::callers:
-            return run_on_callers(phases);
+        case Executor::alone: phases.run_alone(); break;
+        case Executor::own: pool_->run(phases); break;
+        case Executor::openmp: openmp_->run(asked_, phases); break;
+        case Executor::callers: return run_on_callers(phases);
     }
     return {};
 }

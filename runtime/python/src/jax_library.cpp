@@ -77,16 +77,11 @@ Where gpu_of(const CallFrame& call) {
 
 int32_t dtype_of(const Place& place, const Buffer& buffer) {
     switch (buffer.type) {
-        case Element::f32:
-            return NORMJIT_F32;
-        case Element::bf16:
-            return NORMJIT_BF16;
-        case Element::f16:
-            return NORMJIT_F16;
-        case Element::f64:
-            return NORMJIT_F64;
-        default:
-            refuse(place, "the buffer is of none of the types f32, bf16, f16 and f64");
+        case Element::f32: return NORMJIT_F32;
+        case Element::bf16: return NORMJIT_BF16;
+        case Element::f16: return NORMJIT_F16;
+        case Element::f64: return NORMJIT_F64;
+        default: refuse(place, "the buffer is of none of the types f32, bf16, f16 and f64");
     }
 }
 
@@ -198,24 +193,15 @@ void execute_backward(const CallFrame& call, const Where& where) {
 dlpack::DataType type_of(Element element) {
     using namespace dlpack;
     switch (element) {
-        case Element::f16:
-            return {type_float, 16, 1};
-        case Element::f32:
-            return {type_float, 32, 1};
-        case Element::f64:
-            return {type_float, 64, 1};
-        case Element::bf16:
-            return {type_bfloat, 16, 1};
-        case Element::e4m3:
-            return {type_float8_e4m3fn, 8, 1};
-        case Element::e5m2:
-            return {type_float8_e5m2, 8, 1};
-        case Element::e8m0:
-            return {type_float8_e8m0fnu, 8, 1};
-        case Element::s8:
-            return {type_int, 8, 1};
-        default:
-            return {0, 0, 1};
+        case Element::f16: return {type_float, 16, 1};
+        case Element::f32: return {type_float, 32, 1};
+        case Element::f64: return {type_float, 64, 1};
+        case Element::bf16: return {type_bfloat, 16, 1};
+        case Element::e4m3: return {type_float8_e4m3fn, 8, 1};
+        case Element::e5m2: return {type_float8_e5m2, 8, 1};
+        case Element::e8m0: return {type_float8_e8m0fnu, 8, 1};
+        case Element::s8: return {type_int, 8, 1};
+        default: return {0, 0, 1};
     }
 }
 

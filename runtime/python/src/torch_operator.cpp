@@ -118,14 +118,10 @@ class Checker {
     void check_form(const Place& place) {
         const Sizes sizes = tensor(place).sizes();
         switch (forms[static_cast<size_t>(place.role)]) {
-            case Form::matrix:
-                return check_matrix(place, sizes);
-            case Form::statistic:
-                return check_statistic(place, sizes);
-            case Form::weight:
-                return check_weight(place, sizes);
-            case Form::sum:
-                return check_sum(place, sizes);
+            case Form::matrix: return check_matrix(place, sizes);
+            case Form::statistic: return check_statistic(place, sizes);
+            case Form::weight: return check_weight(place, sizes);
+            case Form::sum: return check_sum(place, sizes);
         }
     }
 

@@ -100,17 +100,12 @@ size_t size(int64_t count) { return static_cast<size_t>(count); }
 
 int64_t Sizes::of(Weight weight) const {
     switch (weight) {
-        case w0:
-            return inputs * hidden;
-        case w1:
-            return hidden * hidden;
-        case w2:
-            return hidden * outputs;
+        case w0: return inputs * hidden;
+        case w1: return hidden * hidden;
+        case w2: return hidden * outputs;
         case w_scale:
-        case w_shift:
-            return conditions * hidden;
-        default:
-            return hidden;
+        case w_shift: return conditions * hidden;
+        default: return hidden;
     }
 }
 

@@ -185,18 +185,12 @@ EXPORT Result cuDeviceGetAttribute(int* value, int attribute, DeviceHandle devic
     ENTER(cuDeviceGetAttribute);
     const auto* facts = facts_of(device);
     switch (attribute) {
-        case compute_capability_major:
-            return *value = facts->sm / 10, error_none;
-        case compute_capability_minor:
-            return *value = facts->sm % 10, error_none;
-        case multiprocessor_count:
-            return *value = facts->multiprocessors, error_none;
-        case max_shared_memory_per_block_optin:
-            return *value = facts->shared_bytes, error_none;
-        case l2_cache_size:
-            return *value = facts->l2_bytes, error_none;
-        default:
-            return error_invalid_value;
+        case compute_capability_major: return *value = facts->sm / 10, error_none;
+        case compute_capability_minor: return *value = facts->sm % 10, error_none;
+        case multiprocessor_count: return *value = facts->multiprocessors, error_none;
+        case max_shared_memory_per_block_optin: return *value = facts->shared_bytes, error_none;
+        case l2_cache_size: return *value = facts->l2_bytes, error_none;
+        default: return error_invalid_value;
     }
 }
 

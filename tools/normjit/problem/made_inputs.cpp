@@ -41,16 +41,11 @@ Shape shape_of(Tensor tensor, const Spec& spec) {
         return is_factor ? Shape{1, 0.1} : name == "beta" ? Shape{0, 0.1} : Shape{0, 1};
     }
     switch (tensor) {
-        case Tensor::x:
-            return {spec.source == Source::x ? x_mean : 0, 1};
-        case Tensor::gamma:
-            return {1 - spec.gamma_offset, 0.1};
-        case Tensor::rowscale:
-            return {1, 0.1};
-        case Tensor::beta:
-            return {0, 0.1};
-        default:
-            return {0, 1};
+        case Tensor::x: return {spec.source == Source::x ? x_mean : 0, 1};
+        case Tensor::gamma: return {1 - spec.gamma_offset, 0.1};
+        case Tensor::rowscale: return {1, 0.1};
+        case Tensor::beta: return {0, 0.1};
+        default: return {0, 1};
     }
 }
 
