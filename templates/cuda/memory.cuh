@@ -5,47 +5,34 @@
 
 namespace normjit {
 
-// Loads elements. Matrices are read once, so they bypass L1. ld.global.nc is not possible, because an output may be the
-// memory of an input. Data that several warps read again (row values, columns) is `cached` (NOTES N-304).
+// Loads from global memory, by L1 if `by_l1`. ld.global.nc is not possible, because an output may be the memory of an
+// input.
+#define NORMJIT_LOAD(by_l1, what, ...)                 \
+    if constexpr (by_l1)                               \
+        asm volatile("ld.global." what : __VA_ARGS__); \
+    else                                               \
+        asm volatile("ld.global.L1::no_allocate." what : __VA_ARGS__)
+
+// Loads elements. Matrices are read once, so they bypass L1. Data that several warps read again (row values, columns) is
+// `cached` (NOTES N-304).
 template <int bytes, bool cached = false>
 NORMJIT_DEVICE void load(const void* from, uint32* words) {
     if constexpr (bytes == 1) {
-        if constexpr (cached)
-            asm volatile("ld.global.u8 %0, [%1];" : "=r"(words[0]) : "l"(from));
-        else
-            asm volatile("ld.global.L1::no_allocate.u8 %0, [%1];" : "=r"(words[0]) : "l"(from));
+        NORMJIT_LOAD(cached, "u8 %0, [%1];", "=r"(words[0]) : "l"(from));
     } else if constexpr (bytes == 2) {
         unsigned short half;
-        if constexpr (cached)
-            asm volatile("ld.global.u16 %0, [%1];" : "=h"(half) : "l"(from));
-        else
-            asm volatile("ld.global.L1::no_allocate.u16 %0, [%1];" : "=h"(half) : "l"(from));
+        NORMJIT_LOAD(cached, "u16 %0, [%1];", "=h"(half) : "l"(from));
         words[0] = half;
     } else if constexpr (bytes == 4) {
-        if constexpr (cached)
-            asm volatile("ld.global.u32 %0, [%1];" : "=r"(words[0]) : "l"(from));
-        else
-            asm volatile("ld.global.L1::no_allocate.u32 %0, [%1];" : "=r"(words[0]) : "l"(from));
+        NORMJIT_LOAD(cached, "u32 %0, [%1];", "=r"(words[0]) : "l"(from));
     } else if constexpr (bytes == 8) {
-        if constexpr (cached)
-            asm volatile("ld.global.v2.u32 {%0, %1}, [%2];" : "=r"(words[0]), "=r"(words[1]) : "l"(from));
-        else
-            asm volatile("ld.global.L1::no_allocate.v2.u32 {%0, %1}, [%2];"
-                         : "=r"(words[0]), "=r"(words[1])
-                         : "l"(from));
+        NORMJIT_LOAD(cached, "v2.u32 {%0, %1}, [%2];", "=r"(words[0]), "=r"(words[1]) : "l"(from));
     } else {
 #pragma unroll
         for (int i = 0; i < bytes / 16; i++) {
-            const char* at = (const char*)from + 16 * i;
             uint32* w = words + 4 * i;
-            if constexpr (cached)
-                asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-                             : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3])
-                             : "l"(at));
-            else
-                asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-                             : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3])
-                             : "l"(at));
+            NORMJIT_LOAD(cached, "v4.u32 {%0, %1, %2, %3}, [%4];", "=r"(w[0]), "=r"(w[1]), "=r"(w[2]),
+                         "=r"(w[3]) : "l"((const char*)from + 16 * i));
         }
     }
 }
@@ -63,18 +50,12 @@ NORMJIT_DEVICE void load_matrix(const void* from, uint32* words) {
     if constexpr (bytes < 16) return load<bytes, by_l1>(from, words);
 #pragma unroll
     for (int i = 0; i < bytes / 16; i++) {
-        const char* at = (const char*)from + 16 * i;
         uint32* w = words + 4 * i;
-        if constexpr (by_l1)
-            asm volatile("ld.global.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
-                         : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3])
-                         : "l"(at), "l"(stays_in_l2()));
-        else
-            asm volatile("ld.global.L1::no_allocate.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
-                         : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3])
-                         : "l"(at), "l"(stays_in_l2()));
+        NORMJIT_LOAD(by_l1, "L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;", "=r"(w[0]), "=r"(w[1]), "=r"(w[2]),
+                     "=r"(w[3]) : "l"((const char*)from + 16 * i), "l"(stays_in_l2()));
     }
 }
+#undef NORMJIT_LOAD
 
 // Loads data that no launch writes. The asm is not volatile, so that the compiler may move such loads before earlier
 // stores.
