@@ -10,7 +10,7 @@ import normjit.torch
 import pytest
 import torch
 from processes import run_program
-from torch_cases import Served, leaf
+from torch_cases import Served, leaf, passes
 from torch_gates import NormThenGate
 from torch_impostors import ChannelsOfImages
 from torch_modules import InPython, MaybeGated, Plain, Scaled
@@ -25,12 +25,6 @@ class Sized(torch.nn.Module):
 
     def forward(self, x):
         return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.eps))
-
-
-def passes(module, x):
-    x = x.detach().requires_grad_()
-    y = module(x)
-    return y, *torch.autograd.grad(y.pow(3).sum(), [x, *module.parameters()])
 
 
 @pytest.mark.parametrize("forward", [False, True])
@@ -260,13 +254,6 @@ def test_not_strict():
         normjit.torch.patch(model)
 
 
-def test_patched_again_with_other_options():
-    module = normjit.torch.patch(Plain())
-    normjit.torch.patch(module, forward=True)
-    with Served(2):
-        module(leaf(1, 3, 8)).sum().backward()
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
 @pytest.mark.parametrize("make", [InPython, Plain, torch.nn.LayerNorm])
 def test_verify(make, dtype):
@@ -302,52 +289,6 @@ def test_verify_of_a_weight_that_is_gathered_for_each_pass():
     y.register_hook(lambda dy: (module.weight.data.copy_(kept), None)[1])
     y.pow(3).sum().backward()
     assert module.weight.grad.isfinite().all()
-
-
-class Squared(torch.nn.Module):
-    def forward(self, weight):
-        return weight.square()
-
-
-@pytest.mark.parametrize("make", [InPython, lambda: torch.nn.RMSNorm(8, eps=1e-6)])
-def test_report_of_a_parametrization(make):
-    plain = make()
-    module = normjit.torch.patch(copy.deepcopy(plain))
-    for each in (plain, module):
-        torch.nn.utils.parametrize.register_parametrization(each, "weight", Squared())
-    x = leaf(1, 3, 8)
-    with Served(1):
-        ours = passes(module, x)
-    torch.testing.assert_close(ours, passes(plain, x))
-    (name, _, whose), *_ = normjit.torch.report(module)["norms"]
-    assert (name, whose) == ("", "normjit's, by patch()")
-    assert normjit.torch.found(module)[0].reason == "its weight is parametrized"
-    normjit.torch.unpatch(module)
-    assert not any(each.patched for each in normjit.torch.found(module))
-
-
-@pytest.mark.parametrize("forward", [False, True])
-def test_options_of_a_second_call(forward):
-    """They hold for all norms of the model: for those that were parametrized since, and for torch's LayerNorm."""
-    model = torch.nn.Sequential(InPython(), InPython(), torch.nn.LayerNorm(8))
-    own = copy.deepcopy(model)
-    normjit.torch.patch(model, forward=not forward)
-    for each in (model, own):
-        torch.nn.utils.parametrize.register_parametrization(each[0], "weight", Squared())
-    normjit.torch.patch(model, forward=forward)
-    for module, plain in zip(model, own):
-        has_ours = forward or not isinstance(plain, torch.nn.LayerNorm)
-        with Served((1 + forward) * has_ours):
-            ours = passes(module, leaf(1, 3, 8))
-        torch.testing.assert_close(ours, passes(plain, leaf(1, 3, 8)))
-
-
-def test_a_second_call_of_a_model_with_parametrized_norms_alone():
-    module = normjit.torch.patch(InPython())
-    torch.nn.utils.parametrize.register_parametrization(module, "weight", Squared())
-    assert normjit.torch.patch(module, forward=True) is module
-    with pytest.raises(normjit.InvalidArgument, match="no norm that normjit knows"):
-        normjit.torch.patch(normjit.torch.unpatch(module))
 
 
 class LazyLayerNorm(torch.nn.modules.lazy.LazyModuleMixin, torch.nn.LayerNorm):
