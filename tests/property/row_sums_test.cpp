@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Row sums on CPUs are as exact for the widest rows as for usual rows, because ranges are summed separately.
+// Row sums on CPUs are as exact for the widest rows as for usual rows, because they are summed in stages.
+#include "check.h"
+#include "element.h"
 #include "support/aligned_memory.h"
 
 #include "normjit/engine.h"
@@ -13,8 +15,23 @@
 #include <fmt/format.h>
 
 using namespace normjit;
+using namespace normjit::test;
 
 namespace {
+
+/// Rows of equal numbers are the worst case, because each addition to a sum rounds in the same direction.
+Case equal_numbers(Random& random) {
+    Case drawn = random_plain_case(random);
+    const int64_t cols = random.between(300'000, 3'000'000);
+    const char* const type = random.chance(50) ? "bf16" : "f32";
+    drawn.spec =
+        *parse_spec(fmt::format("{} pass=forward cols={} x={} y={} gamma=none eps=0",
+                                random.chance(50) ? "layernorm out=y,mean" : "rmsnorm out=y,rstd", cols, type, type));
+    drawn.rows = random.between(1, 5);
+    drawn.schedule = random_legal_schedule(random, drawn.spec, drawn.target);
+    drawn.layout = 0;
+    return drawn;
+}
 
 /// Returns dx of one row of layernorm without gamma, in double. reference::compute(), with its error bounds, takes 7 s
 /// and gigabytes for a row of 2^24 columns.
@@ -63,4 +80,23 @@ TEST_CASE("on CPUs the error of row sums does not grow with the columns") {
         const auto schedule = std::get<CpuSchedule>(engine->choose(spec).schedule.device);
         CHECK(worst < 2e-4 * std::max(schedule.column_ranges / 64.0, 1.0));
     }
+}
+
+TEST_CASE("on CPUs the mean and mean square of equal numbers are exact for the widest rows") {
+    check_cases(20, equal_numbers, [](const Case& a_case) {
+        if (a_case.target.is_cuda()) return std::string();
+        const double number = reference::round_to(a_case.spec.dtype(Tensor::x), 1.1);
+        Inputs inputs;
+        inputs[Tensor::x].assign(elements(a_case, Tensor::x), number);
+        const auto kernel = make_kernel(a_case, engine(a_case.threads));
+        if (!kernel.ok()) return kernel.status().message();
+        const Problem problem(a_case, kernel->artifact().geometry, make_layout(a_case), inputs);
+        if (const std::string wrong = launch(*kernel, problem); !wrong.empty()) return wrong;
+        const bool has_mean = a_case.spec.writes(Tensor::mean);
+        const double expected = has_mean ? number : 1 / number;
+        for (const double got : problem.numbers(has_mean ? Tensor::mean : Tensor::rstd)) {
+            if (!(std::abs(got / expected - 1) < 1e-5)) return fmt::format("{} where {} is right", got, expected);
+        }
+        return std::string();
+    });
 }

@@ -46,13 +46,14 @@ void RowLoops::assign_pointers() {
 }
 
 void RowLoops::lay_out_frame() {
-    size_t most_sums = 0;
-    for (const plan::Sweep& sweep : plan_.sweeps) most_sums = std::max(most_sums, sweep.row_reductions.size());
+    for (const plan::Sweep& sweep : plan_.sweeps) most_sums_ = std::max(most_sums_, sweep.row_reductions.size());
+    const size_t kept = most_sums_ * (cpu_.overlap == 1 && has_stages(cpu_.strip) ? 2 : 1);
     slots_at_ = m_.reserve((1 + cpu_.overlap) * slots_bytes(), m_.register_bytes());
-    sums_at_ = m_.reserve(static_cast<int64_t>(most_sums) * slot_rows() * m_.register_bytes(), m_.register_bytes());
+    sums_at_ = m_.reserve(static_cast<int64_t>(kept) * slot_rows() * m_.register_bytes(), m_.register_bytes());
     for (const Operand& operand : plan_.operands) block_[operand.tensor] = m_.integer(Home::frame);
     for (Integer* integer : {&block_rows_, &rows_left_, &rows_ahead_, &end_, &staged_stride_})
         *integer = m_.integer(Home::frame);
+    if (has_stages(cpu_.unroll)) stage_end_ = m_.integer(Home::frame);
     cached_at_ = m_.reserve(cpu_.row_block * cached_row_bytes(plan_), line_bytes);
     if (staged_ != nullptr) staging_.emplace(m_, plan_.spec.cols, *staged_, cpu_, column_, row_);
 }
@@ -132,7 +133,10 @@ void RowLoops::keep_no_sums(const std::vector<Reduction>& reductions) {
     m_.set(row_, 0);
     m_.repeat_short("zeros", [&] {
         find_sums();
-        for (size_t k = 0; k < empty.size(); ++k) m_.write(kept_sum(k), m_.value_of(empty[k]));
+        for (size_t k = 0; k < empty.size(); ++k) {
+            m_.write(kept_sum(k), m_.value_of(empty[k]));
+            if (has_stages(cpu_.strip)) m_.write(kept_error(k), m_.value_of(empty[k]));
+        }
         m_.add(row_, 1);
         return m_.compare(row_, Relation::less, cpu_.row_block);
     });
@@ -303,9 +307,8 @@ void RowLoops::for_each_rows(const Emit& body) {
 }
 
 /// Ranges begin at whole steps. The last range has the rest of the row.
-void RowLoops::for_each_columns_of_range(int width, const ColumnsBody& body) {
-    const int64_t step = width * m_.unit_columns();
-    const int64_t whole_columns = whole_steps(width) * step;
+void RowLoops::for_each_columns_of_range(int width, const ColumnsBody& body, const Emit& end_stage) {
+    const int64_t whole_columns = whole_steps(width) * width * m_.unit_columns();
     const Field end_of_part = number(offsetof(SweepTask, column_end));
     const Integer end = m_.temporary();
     m_.set(end, whole_columns);
@@ -313,10 +316,8 @@ void RowLoops::for_each_columns_of_range(int width, const ColumnsBody& body) {
     m_.set(end_, end);
     m_.set(column_, number(offsetof(SweepTask, column_begin)));
     const auto is_inside = [&] { return m_.compare(column_, Relation::less, end_); };
-    m_.repeat_while("columns", is_inside, [&] {
-        body(units(width, false));
-        m_.add(column_, step);
-    });
+    m_.repeat_while(end_stage ? "stages" : "columns", is_inside,
+                    [&] { end_stage ? one_stage(width, end_, body, end_stage) : one_step(width, body); });
     const std::vector<Columns> rest = rest_of_row(width);
     if (rest.empty()) return;
     const auto is_last = [&] { return m_.compare(end_of_part, Relation::not_less, plan_.spec.cols); };
@@ -326,19 +327,39 @@ void RowLoops::for_each_columns_of_range(int width, const ColumnsBody& body) {
     });
 }
 
-void RowLoops::for_each_columns(int width, const ColumnsBody& body) {
-    if (extent_ == Extent::column_range) return for_each_columns_of_range(width, body);
+void RowLoops::one_step(int width, const ColumnsBody& body) {
+    body(units(width, false));
+    m_.add(column_, width * m_.unit_columns());
+}
+
+/// Repeats body(units) for the next stage, or to `end` if that is nearer.
+void RowLoops::one_stage(int width, const Amount& end, const ColumnsBody& body, const Emit& end_stage) {
+    const Integer stage_end = m_.temporary();
+    m_.set(stage_end, column_);
+    m_.add(stage_end, stage_steps * width * m_.unit_columns());
+    m_.set(stage_end_, stage_end);
+    m_.set(stage_end, end);
+    m_.set_if(m_.compare(stage_end, Relation::greater, stage_end_), stage_end, stage_end_);
+    m_.set(stage_end_, stage_end);
+    m_.repeat("columns", [&] {
+        one_step(width, body);
+        return m_.compare(column_, Relation::less, stage_end_);
+    });
+    end_stage();
+}
+
+void RowLoops::for_each_columns(int width, const ColumnsBody& body, const Emit& end_stage) {
+    if (extent_ == Extent::column_range) return for_each_columns_of_range(width, body, end_stage);
     const int64_t steps = whole_steps(width);
-    const int64_t step = width * m_.unit_columns();
+    const int64_t whole_columns = steps * width * m_.unit_columns();
     const auto whole = [&] {
-        body(units(width, false));
-        m_.add(column_, step);
-        return m_.compare(column_, Relation::less, steps * step);
+        end_stage ? one_stage(width, whole_columns, body, end_stage) : one_step(width, body);
+        return m_.compare(column_, Relation::less, whole_columns);
     };
     m_.set(column_, 0);
     if (steps == 1) whole();
-    if (steps > 1) m_.repeat("columns", whole);
-    m_.assume_equal(column_, steps * step);
+    if (steps > 1) m_.repeat(end_stage ? "stages" : "columns", whole);
+    m_.assume_equal(column_, whole_columns);
     const std::vector<Columns> rest = rest_of_row(width);
     if (!rest.empty()) body(rest);
 }

@@ -44,9 +44,13 @@ class RowLoops {
     void for_each_rows(const Emit& body);
 
     /// Repeats body(units) for all columns of a row or of the range, `width` whole units at a time. The last call has
-    /// the remaining units and the tail.
+    /// the remaining units and the tail. Runs end_stage() after each stage if there is such a function.
     using ColumnsBody = std::function<void(const std::vector<Columns>&)>;
-    void for_each_columns(int width, const ColumnsBody& body);
+    void for_each_columns(int width, const ColumnsBody& body, const Emit& end_stage = {});
+
+    /// Returns whether rows are so wide that their sums need stages: numbers added one by one to a large sum lose
+    /// digits. A stage is stage_steps steps of `width` units.
+    bool has_stages(int width) const { return whole_steps(width) > stage_steps; }
 
     /// Moves the rows of the staged matrix that the last block wrote from the stack to memory, if there is such a
     /// matrix. Called between row loops.
@@ -90,6 +94,8 @@ class RowLoops {
     /// Finds the sums of a sweep that are kept for the current row, for kept_sum(), and holds each in a register.
     void find_sums();
     Address kept_sum(size_t sum) const;
+    /// Returns the address of the rounding error of kept_sum(). Only with overlap and has_stages(strip).
+    Address kept_error(size_t sum) const { return kept_sum(most_sums_ + sum); }
     /// Sets the kept sums of each row of a full block to zero.
     void keep_no_sums(const std::vector<Reduction>& reductions);
     /// Writes the range's own sums of row mean `mean`. Only inside for_each_rows(), for Extent::column_range.
@@ -105,7 +111,9 @@ class RowLoops {
     void begin_block();
     Condition leave_block();
     void end();
-    void for_each_columns_of_range(int width, const ColumnsBody& body);
+    void for_each_columns_of_range(int width, const ColumnsBody& body, const Emit& end_stage);
+    void one_step(int width, const ColumnsBody& body);
+    void one_stage(int width, const Amount& end, const ColumnsBody& body, const Emit& end_stage);
     int64_t whole_steps(int width) const { return plan_.spec.cols / m_.unit_columns() / width; }
     std::vector<Columns> rest_of_row(int width) const;
     std::vector<Columns> units(int whole, bool tail) const;
@@ -121,6 +129,8 @@ class RowLoops {
     }
     int64_t slots_bytes() const;
 
+    static constexpr int64_t stage_steps = 256;
+
     Machine& m_;
     const plan::Plan& plan_;
     const CpuSchedule& cpu_;
@@ -135,7 +145,8 @@ class RowLoops {
     PerTensor<Integer> block_;    ///< matrices and [M] tensors: the block's first row
     Integer group_;               ///< the group's workspace, if it has cached columns
     Integer cached_;              ///< the current row's cached elements
-    Integer block_rows_, rows_left_, rows_ahead_, end_, staged_stride_;
+    Integer block_rows_, rows_left_, rows_ahead_, end_, stage_end_, staged_stride_;
+    size_t most_sums_ = 0;                                ///< of a sweep
     int64_t slots_at_ = 0, sums_at_ = 0, cached_at_ = 0;  ///< offsets in the frame
     std::optional<NonTemporalStaging> staging_;           ///< Caching::staged
 };

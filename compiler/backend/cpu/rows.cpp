@@ -31,6 +31,7 @@
 #include "backend/cpu/row_values.h"
 #include "backend/cpu/sums.h"
 #include "backend/cpu/units.h"
+#include "support/contains.h"
 
 #include <optional>
 
@@ -128,14 +129,17 @@ class RowsEmitter {
     /// Sums the rows of the block. `finish` is for machines that handle rows one by one; the others keep the sums.
     void sum_rows(size_t index, void (RowValues::*finish)(size_t, const std::vector<Accumulator>&)) {
         const Sweep& sweep = plan_.sweeps[index];
+        const std::vector<Reduction> reductions = reductions_of(function_, sweep.row_reductions);
         const LoopBody body = reduce_body(plan_, sweep);
         const Selection selection(function_, body);
+        const bool has_stages = loops_.has_stages(cpu_.unroll) && contains(reductions, Reduction::sum);
         loops_.for_each_row(matrices(function_, sweep), rows_ahead(cpu_, sweep), [&] {
             Registers registers = m_.registers();
             const Live row = row_values_.broadcast(sweep, registers);
-            Sums sums = take_sums(m_, registers, static_cast<size_t>(cpu_.unroll), sweep.row_reductions.size());
-            begin(m_, sums, reductions_of(function_, sweep.row_reductions));
-            loops_.for_each_columns(cpu_.unroll, [&](const std::vector<Columns>& step) {
+            Sums sums = take_sums(m_, registers, static_cast<size_t>(cpu_.unroll), reductions.size());
+            begin(m_, sums, reductions);
+            if (has_stages) keep_sums(one_of_each(m_, sums, reductions));
+            const auto add_step = [&](const std::vector<Columns>& step) {
                 for (size_t u = 0; u < step.size(); ++u) {
                     Environment around = units_.environment(step[u], body.reloads);
                     around.live = row;
@@ -143,11 +147,32 @@ class RowsEmitter {
                     evaluate(m_, registers, function_, selection, around);
                 }
                 loops_.prefetch(sweep.ahead, step);
-            });
-            const std::vector<Accumulator> folded =
-                one_of_each(m_, sums, reductions_of(function_, sweep.row_reductions));
+            };
+            const Machine::Emit end_stage = [&] { add_to_kept(sums, reductions, registers); };
+            loops_.for_each_columns(cpu_.unroll, add_step, has_stages ? end_stage : nullptr);
+            const std::vector<Accumulator> folded = one_of_each(m_, sums, reductions);
+            if (has_stages) add_kept(folded, reductions);
             takes_rows_one_by_one() ? (row_values_.*finish)(index, folded) : keep_sums(folded);
         });
+    }
+
+    /// Adds the sums to those that are kept for the current row. The rounding errors become the start of the next sums.
+    void add_to_kept(Sums& sums, const std::vector<Reduction>& reductions, Registers registers) {
+        const std::vector<Accumulator> folded = one_of_each(m_, sums, reductions);
+        for (size_t k = 0; k < folded.size(); ++k) {
+            if (reductions[k] != Reduction::sum) continue;
+            loops_.find_sums();
+            const Vector error = add_with_error(loops_.kept_sum(k), m_.value_of(folded[k]), registers);
+            for (auto& of_unit : sums)
+                for (size_t v = 0; v < unit_vectors(); ++v) m_.zero(of_unit[k][v]);
+            m_.set(folded[k], error);
+        }
+    }
+
+    void add_kept(const std::vector<Accumulator>& sums, const std::vector<Reduction>& reductions) {
+        loops_.find_sums();
+        for (size_t k = 0; k < sums.size(); ++k)
+            if (reductions[k] == Reduction::sum) m_.add(sums[k], loops_.kept_sum(k));
     }
 
     void keep_sums(const std::vector<Accumulator>& sums) {
@@ -219,15 +244,18 @@ class RowsEmitter {
     void sum_next_row(const Strip& strip) {
         Registers registers = strip.registers;
         const Sweep& first = plan_.sweeps.front();
+        const std::vector<Reduction> reductions = reductions_of(function_, first.row_reductions);
+        const bool has_stages = loops_.has_stages(cpu_.strip);
         const LoopBody body = element_body(first);
         const Selection selection(function_, body);
         const Live row = row_values_.broadcast(first, registers, Block::next);
-        Sums sums = take_sums(m_, registers, 1, first.row_reductions.size());
-        begin(m_, sums, reductions_of(function_, first.row_reductions));
+        Sums sums = take_sums(m_, registers, 1, reductions.size());
+        begin(m_, sums, reductions);
         loops_.find_sums();
-        for (size_t k = 0; k < first.row_reductions.size(); ++k) {
+        for (size_t k = 0; k < reductions.size(); ++k) {
             const Accumulator sum = sums[0][k][0];
-            m_.set(sum, m_.read(m_.value_of(sum), loops_.kept_sum(k)));
+            const bool is_error = has_stages && reductions[k] == Reduction::sum;
+            m_.set(sum, m_.read(m_.value_of(sum), is_error ? loops_.kept_error(k) : loops_.kept_sum(k)));
         }
         for (size_t u = 0; u < strip.units.size(); ++u) {
             Environment around = units_.environment(strip.units[u], body.reloads, Block::next);
@@ -236,7 +264,13 @@ class RowsEmitter {
             around.sums = sums[0];
             evaluate(m_, registers, function_, selection, around);
         }
-        keep_sums(one_of_each(m_, sums, reductions_of(function_, first.row_reductions)));
+        if (has_stages) add_to_kept(sums, reductions, registers);
+        const std::vector<Accumulator> folded = one_of_each(m_, sums, reductions);
+        loops_.find_sums();
+        for (size_t k = 0; k < folded.size(); ++k) {
+            const bool is_error = has_stages && reductions[k] == Reduction::sum;
+            m_.write(is_error ? loops_.kept_error(k) : loops_.kept_sum(k), m_.value_of(folded[k]));
+        }
     }
 
     /// Where a sum is in the workspace: in the segment's arrays and in the partials. Both places are the same in the
@@ -300,16 +334,21 @@ class RowsEmitter {
             add(of, largest, of.segment, registers);
             return m_.write(of.partial, m_.value_of(largest));
         }
+        const Vector sum = m_.read(registers.take(), of.segment);
+        m_.write(of.segment, add_with_error(of.partial, sum, registers));
+    }
+
+    /// Adds `sum` to the total in memory. Returns the rounding error.
+    Vector add_with_error(const Address& total, Vector sum, Registers registers) {
         const auto compute = [&](Instruction instruction, Vector to, Vector a, Vector b = {}) {
             return m_.compute(instruction, to, a, b, {});
         };
-        const Vector sum = m_.read(registers.take(), of.segment);
-        const Vector partial = m_.read(registers.take(), of.partial);
-        const Vector total = compute(Instruction::add, registers.take(), partial, sum);
-        m_.write(of.partial, total);
-        const Vector added = compute(Instruction::sub, partial, partial, total);
+        const Vector old = m_.read(registers.take(), total);
+        const Vector now = compute(Instruction::add, registers.take(), old, sum);
+        m_.write(total, now);
+        const Vector added = compute(Instruction::sub, old, old, now);
         const Vector lost = compute(Instruction::add, added, added, sum);
-        m_.write(of.segment, compute(Instruction::finite_or_zero, lost, lost));
+        return compute(Instruction::finite_or_zero, lost, lost);
     }
 
     void store_outputs(const Strip& strip) {
