@@ -47,13 +47,14 @@ void RowLoops::assign_pointers() {
 
 void RowLoops::lay_out_frame() {
     for (const plan::Sweep& sweep : plan_.sweeps) most_sums_ = std::max(most_sums_, sweep.row_reductions.size());
-    const size_t kept = most_sums_ * (cpu_.overlap == 1 && has_stages(cpu_.strip) ? 2 : 1);
+    const bool any_stages = has_stages(cpu_.unroll) || (cpu_.overlap == 1 && has_stages(cpu_.strip));
+    const int64_t kept = static_cast<int64_t>(most_sums_) * (any_stages ? 2 : 1);
     slots_at_ = m_.reserve((1 + cpu_.overlap) * slots_bytes(), m_.register_bytes());
-    sums_at_ = m_.reserve(static_cast<int64_t>(kept) * slot_rows() * m_.register_bytes(), m_.register_bytes());
+    sums_at_ = m_.reserve(kept * slot_rows() * m_.register_bytes(), m_.register_bytes());
     for (const Operand& operand : plan_.operands) block_[operand.tensor] = m_.integer(Home::frame);
     for (Integer* integer : {&block_rows_, &rows_left_, &rows_ahead_, &end_, &staged_stride_})
         *integer = m_.integer(Home::frame);
-    if (has_stages(cpu_.unroll)) stage_end_ = m_.integer(Home::frame);
+    if (any_stages) stage_end_ = m_.integer(Home::frame);
     cached_at_ = m_.reserve(cpu_.row_block * cached_row_bytes(plan_), line_bytes);
     if (staged_ != nullptr) staging_.emplace(m_, plan_.spec.cols, *staged_, cpu_, column_, row_);
 }
@@ -130,13 +131,16 @@ void RowLoops::keep_no_sums(const std::vector<Reduction>& reductions) {
     Registers registers = m_.registers();
     std::vector<Accumulator> empty;
     for (const Reduction reduction : reductions) begin(m_, empty.emplace_back(m_.accumulator(registers)), reduction);
+    for_each_kept_row([&] {
+        for (size_t k = 0; k < empty.size(); ++k) m_.write(kept_sum(k), m_.value_of(empty[k]));
+    });
+}
+
+void RowLoops::for_each_kept_row(const Emit& body) {
     m_.set(row_, 0);
-    m_.repeat_short("zeros", [&] {
+    m_.repeat_short("kept", [&] {
         find_sums();
-        for (size_t k = 0; k < empty.size(); ++k) {
-            m_.write(kept_sum(k), m_.value_of(empty[k]));
-            if (has_stages(cpu_.strip)) m_.write(kept_error(k), m_.value_of(empty[k]));
-        }
+        body();
         m_.add(row_, 1);
         return m_.compare(row_, Relation::less, cpu_.row_block);
     });

@@ -48,8 +48,7 @@ class RowLoops {
     using ColumnsBody = std::function<void(const std::vector<Columns>&)>;
     void for_each_columns(int width, const ColumnsBody& body, const Emit& end_stage = {});
 
-    /// Returns whether rows are so wide that their sums need stages: numbers added one by one to a large sum lose
-    /// digits. A stage is stage_steps steps of `width` units.
+    /// True for rows so wide that their sums have stages (stages.h). A stage is stage_steps steps of `width` units.
     bool has_stages(int width) const { return whole_steps(width) > stage_steps; }
 
     /// Moves the rows of the staged matrix that the last block wrote from the stack to memory, if there is such a
@@ -94,10 +93,12 @@ class RowLoops {
     /// Finds the sums of a sweep that are kept for the current row, for kept_sum(), and holds each in a register.
     void find_sums();
     Address kept_sum(size_t sum) const;
-    /// Returns the address of the rounding error of kept_sum(). Only with overlap and has_stages(strip).
-    Address kept_error(size_t sum) const { return kept_sum(most_sums_ + sum); }
+    /// Returns the address of what the stages of a sum that have ended add up to. Only with has_stages().
+    Address total_of_stages(size_t sum) const { return kept_sum(most_sums_ + sum); }
     /// Sets the kept sums of each row of a full block to zero.
     void keep_no_sums(const std::vector<Reduction>& reductions);
+    /// Repeats body() for each row of a full block. Inside, kept_sum() addresses the sums of the row.
+    void for_each_kept_row(const Emit& body);
     /// Writes the range's own sums of row mean `mean`. Only inside for_each_rows(), for Extent::column_range.
     void write_range_sums(int64_t mean, Vector sums);
     Accumulator add_range_sums(int64_t mean, Registers& registers, Reduction reduction);

@@ -29,9 +29,9 @@
 #include "backend/cpu/loop_bodies.h"
 #include "backend/cpu/loops.h"
 #include "backend/cpu/row_values.h"
+#include "backend/cpu/stages.h"
 #include "backend/cpu/sums.h"
 #include "backend/cpu/units.h"
-#include "support/contains.h"
 
 #include <optional>
 
@@ -132,13 +132,13 @@ class RowsEmitter {
         const std::vector<Reduction> reductions = reductions_of(function_, sweep.row_reductions);
         const LoopBody body = reduce_body(plan_, sweep);
         const Selection selection(function_, body);
-        const bool has_stages = loops_.has_stages(cpu_.unroll) && contains(reductions, Reduction::sum);
+        Stages stages(m_, loops_, cpu_.unroll, reductions);
         loops_.for_each_row(matrices(function_, sweep), rows_ahead(cpu_, sweep), [&] {
             Registers registers = m_.registers();
             const Live row = row_values_.broadcast(sweep, registers);
             Sums sums = take_sums(m_, registers, static_cast<size_t>(cpu_.unroll), reductions.size());
             begin(m_, sums, reductions);
-            if (has_stages) keep_sums(one_of_each(m_, sums, reductions));
+            stages.begin(sums);
             const auto add_step = [&](const std::vector<Columns>& step) {
                 for (size_t u = 0; u < step.size(); ++u) {
                     Environment around = units_.environment(step[u], body.reloads);
@@ -148,31 +148,11 @@ class RowsEmitter {
                 }
                 loops_.prefetch(sweep.ahead, step);
             };
-            const Machine::Emit end_stage = [&] { add_to_kept(sums, reductions, registers); };
-            loops_.for_each_columns(cpu_.unroll, add_step, has_stages ? end_stage : nullptr);
+            loops_.for_each_columns(cpu_.unroll, add_step, stages.end_of(sums, registers));
             const std::vector<Accumulator> folded = one_of_each(m_, sums, reductions);
-            if (has_stages) add_kept(folded, reductions);
+            stages.finish(folded);
             takes_rows_one_by_one() ? (row_values_.*finish)(index, folded) : keep_sums(folded);
         });
-    }
-
-    /// Adds the sums to those that are kept for the current row. The rounding errors become the start of the next sums.
-    void add_to_kept(Sums& sums, const std::vector<Reduction>& reductions, Registers registers) {
-        const std::vector<Accumulator> folded = one_of_each(m_, sums, reductions);
-        for (size_t k = 0; k < folded.size(); ++k) {
-            if (reductions[k] != Reduction::sum) continue;
-            loops_.find_sums();
-            const Vector error = add_with_error(loops_.kept_sum(k), m_.value_of(folded[k]), registers);
-            for (auto& of_unit : sums)
-                for (size_t v = 0; v < unit_vectors(); ++v) m_.zero(of_unit[k][v]);
-            m_.set(folded[k], error);
-        }
-    }
-
-    void add_kept(const std::vector<Accumulator>& sums, const std::vector<Reduction>& reductions) {
-        loops_.find_sums();
-        for (size_t k = 0; k < sums.size(); ++k)
-            if (reductions[k] == Reduction::sum) m_.add(sums[k], loops_.kept_sum(k));
     }
 
     void keep_sums(const std::vector<Accumulator>& sums) {
@@ -196,23 +176,27 @@ class RowsEmitter {
         const Sweep& first = plan_.sweeps.front();
         row_values_.load_inputs(Block::next);
         loops_.write_lines();
-        loops_.keep_no_sums(reductions_of(function_, first.row_reductions));
+        Stages stages(m_, loops_, cpu_.strip, reductions_of(function_, first.row_reductions));
+        stages.begin_kept();
         for_each_row_of_strips(
             column_body_of_both(plan_), matrices(function_, first),
             [&](const Strip& strip) {
                 sum_next_row(strip);
                 loops_.prefetch(first.ahead, strip.units, Block::next);
             },
-            [&](Strip& strip) { add_to_group(strip); });
+            [&](Strip& strip) { add_to_group(strip); }, stages.end_of_kept());
+        stages.finish_kept();
         close_segment();
     }
 
-    /// Does the last sweep. Calls after_row() in each row of the strip, and after_rows() after the last.
+    /// Does the last sweep. Calls after_row() in each row of the strip, after_rows() after the last, and end_stage() as
+    /// for_each_columns() does.
     template <class AfterRow, class AfterRows>
     void for_each_row_of_strips(const LoopBody& column_values, const std::vector<Tensor>& next_rows,
-                                const AfterRow& after_row, const AfterRows& after_rows) {
+                                const AfterRow& after_row, const AfterRows& after_rows,
+                                const Machine::Emit& end_stage = nullptr) {
         const Sweep& sweep = plan_.sweeps.back();
-        loops_.for_each_columns(cpu_.strip, [&](const std::vector<Columns>& units) {
+        const auto do_strip = [&](const std::vector<Columns>& units) {
             Strip strip{.units = units, .registers = m_.registers()};
             strip.columns = load_columns(column_values, units, strip.registers);
             strip.sums = take_sums(m_, strip.registers, units.size(), sweep.partials.size());
@@ -222,7 +206,8 @@ class RowsEmitter {
                 after_row(strip);
             });
             after_rows(strip);
-        });
+        };
+        loops_.for_each_columns(cpu_.strip, do_strip, end_stage);
     }
 
     void apply_row(const Strip& strip) {
@@ -244,18 +229,15 @@ class RowsEmitter {
     void sum_next_row(const Strip& strip) {
         Registers registers = strip.registers;
         const Sweep& first = plan_.sweeps.front();
-        const std::vector<Reduction> reductions = reductions_of(function_, first.row_reductions);
-        const bool has_stages = loops_.has_stages(cpu_.strip);
         const LoopBody body = element_body(first);
         const Selection selection(function_, body);
         const Live row = row_values_.broadcast(first, registers, Block::next);
-        Sums sums = take_sums(m_, registers, 1, reductions.size());
-        begin(m_, sums, reductions);
+        Sums sums = take_sums(m_, registers, 1, first.row_reductions.size());
+        begin(m_, sums, reductions_of(function_, first.row_reductions));
         loops_.find_sums();
-        for (size_t k = 0; k < reductions.size(); ++k) {
+        for (size_t k = 0; k < first.row_reductions.size(); ++k) {
             const Accumulator sum = sums[0][k][0];
-            const bool is_error = has_stages && reductions[k] == Reduction::sum;
-            m_.set(sum, m_.read(m_.value_of(sum), is_error ? loops_.kept_error(k) : loops_.kept_sum(k)));
+            m_.set(sum, m_.read(m_.value_of(sum), loops_.kept_sum(k)));
         }
         for (size_t u = 0; u < strip.units.size(); ++u) {
             Environment around = units_.environment(strip.units[u], body.reloads, Block::next);
@@ -264,13 +246,7 @@ class RowsEmitter {
             around.sums = sums[0];
             evaluate(m_, registers, function_, selection, around);
         }
-        if (has_stages) add_to_kept(sums, reductions, registers);
-        const std::vector<Accumulator> folded = one_of_each(m_, sums, reductions);
-        loops_.find_sums();
-        for (size_t k = 0; k < folded.size(); ++k) {
-            const bool is_error = has_stages && reductions[k] == Reduction::sum;
-            m_.write(is_error ? loops_.kept_error(k) : loops_.kept_sum(k), m_.value_of(folded[k]));
-        }
+        keep_sums(one_of_each(m_, sums, reductions_of(function_, first.row_reductions)));
     }
 
     /// Where a sum is in the workspace: in the segment's arrays and in the partials. Both places are the same in the
@@ -335,20 +311,7 @@ class RowsEmitter {
             return m_.write(of.partial, m_.value_of(largest));
         }
         const Vector sum = m_.read(registers.take(), of.segment);
-        m_.write(of.segment, add_with_error(of.partial, sum, registers));
-    }
-
-    /// Adds `sum` to the total in memory. Returns the rounding error.
-    Vector add_with_error(const Address& total, Vector sum, Registers registers) {
-        const auto compute = [&](Instruction instruction, Vector to, Vector a, Vector b = {}) {
-            return m_.compute(instruction, to, a, b, {});
-        };
-        const Vector old = m_.read(registers.take(), total);
-        const Vector now = compute(Instruction::add, registers.take(), old, sum);
-        m_.write(total, now);
-        const Vector added = compute(Instruction::sub, old, old, now);
-        const Vector lost = compute(Instruction::add, added, added, sum);
-        return compute(Instruction::finite_or_zero, lost, lost);
+        m_.write(of.segment, add_with_error(m_, of.partial, sum, registers));
     }
 
     void store_outputs(const Strip& strip) {

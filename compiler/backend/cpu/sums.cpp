@@ -29,6 +29,22 @@ void zero(Machine& machine, Sums& sums) {
     for_each_register(machine, sums, [&](Accumulator sum, size_t) { machine.zero(sum); });
 }
 
+void zero(Machine& machine, const UnitSum& sum) {
+    for (size_t v = 0; v < static_cast<size_t>(machine.unit_vectors()); ++v) machine.zero(sum[v]);
+}
+
+Vector add_with_error(Machine& machine, const Address& total, Vector sum, Registers registers) {
+    const auto compute = [&](Instruction instruction, Vector to, Vector a, Vector b = {}) {
+        return machine.compute(instruction, to, a, b, {});
+    };
+    const Vector old = machine.read(registers.take(), total);
+    const Vector now = compute(Instruction::add, registers.take(), old, sum);
+    machine.write(total, now);
+    const Vector added = compute(Instruction::sub, old, old, now);
+    const Vector lost = compute(Instruction::add, added, added, sum);
+    return compute(Instruction::finite_or_zero, lost, lost);
+}
+
 std::vector<Reduction> reductions_of(const ir::Function& function, const std::vector<ValueId>& ids) {
     std::vector<Reduction> reductions;
     for (const ValueId id : ids)

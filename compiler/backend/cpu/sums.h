@@ -16,6 +16,9 @@ std::vector<Reduction> reductions_of(const ir::Function& function, const std::ve
 
 Sums take_sums(Machine& machine, Registers& registers, size_t units, size_t sums_per_unit);
 void zero(Machine& machine, Sums& sums);
+void zero(Machine& machine, const UnitSum& sum);
+/// Adds `sum` to the total in memory, and returns the rounding error. Needs two registers.
+Vector add_with_error(Machine& machine, const Address& total, Vector sum, Registers registers);
 /// Sets a sum to its value before the first element: 0, or -infinity.
 void begin(Machine& machine, Accumulator sum, Reduction reduction);
 void begin(Machine& machine, Sums& sums, const std::vector<Reduction>& reductions);

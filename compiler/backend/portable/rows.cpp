@@ -21,7 +21,6 @@ using ir::ValueId;
 using plan::Sweep;
 
 constexpr size_t chunk_bytes = 128;
-constexpr size_t independent_sums = 16;
 constexpr int64_t segment_rows = 32;  ///< rows whose column sums are added to the partials together
 
 /// Copies the elements, exchanging the two of each pair of columns. A chunk begins at an even column.
@@ -60,7 +59,6 @@ class Rows {
   private:
     static constexpr int64_t chunk_cols = chunk_bytes / sizeof(T);
     using Chunk = std::array<T, chunk_cols>;
-    static_assert(chunk_cols % independent_sums == 0);
 
     Chunk& chunk(ValueId id) { return chunks_[static_cast<size_t>(id)]; }
 
@@ -77,8 +75,7 @@ class Rows {
     }
 
     void run(const Sweep& sweep) {
-        for (const ValueId id : sweep.row_reductions)
-            chunk(id).fill(is_max(id) ? -std::numeric_limits<T>::infinity() : T(0));
+        for (const ValueId id : sweep.row_reductions) row_sums_[static_cast<size_t>(id)] = start<double>(id);
         for (first_ = 0; first_ < function_.cols; first_ += count_) {
             count_ = std::min({chunk_cols, function_.cols - first_, group_cols_ > 0 ? group_cols_ : chunk_cols});
             const bool begins_group = group_cols_ > 0 && sweep.is_last() && first_ % group_cols_ == 0;
@@ -95,7 +92,10 @@ class Rows {
             }
         }
         const T reciprocal = static_cast<T>(1.0 / static_cast<double>(function_.cols));
-        for (const ValueId id : sweep.row_reductions) chunk(id).fill(fold(id) * (is_max(id) ? T(1) : reciprocal));
+        for (const ValueId id : sweep.row_reductions) {
+            const auto sum = static_cast<T>(row_sums_[static_cast<size_t>(id)]);
+            chunk(id).fill(is_max(id) ? sum : sum * reciprocal);
+        }
     }
 
     /// Fills the chunks of group_max with the maxima of the group that starts at the current column.
@@ -167,23 +167,24 @@ class Rows {
     }
 
     bool is_max(ValueId id) const { return function_[id].op == Op::row_max; }
-    T reduced(ValueId id, T a, T b) const { return is_max(id) ? ir::compute(Op::max, a, b) : a + b; }
-
-    /// During a sweep, the chunk of a reduction holds its independent sums, or largest elements.
-    void reduce(ValueId id, const Chunk& terms) {
-        Chunk& sums = chunk(id);
-        for (int64_t i = 0; i < count_; ++i) {
-            T& sum = sums[static_cast<size_t>(i) % independent_sums];
-            sum = reduced(id, sum, terms[static_cast<size_t>(i)]);
-        }
+    template <class Number>
+    Number start(ValueId id) const {
+        return is_max(id) ? -std::numeric_limits<Number>::infinity() : Number(0);
+    }
+    template <class Number>
+    Number reduced(ValueId id, Number a, Number b) const {
+        return is_max(id) ? ir::compute(Op::max, a, b) : a + b;
     }
 
-    T fold(ValueId id) {
-        Chunk sums = chunk(id);
-        for (size_t half = independent_sums / 2; half >= 1; half /= 2) {
-            for (size_t i = 0; i < half; ++i) sums[i] = reduced(id, sums[i], sums[i + half]);
+    /// Adds the chunk to the row's sum, or finds the largest element. The sum is in double, because numbers that are
+    /// added one by one to a large sum lose digits.
+    void reduce(ValueId id, Chunk terms) {
+        for (size_t i = static_cast<size_t>(count_); i < terms.size(); ++i) terms[i] = start<T>(id);
+        for (size_t half = terms.size() / 2; half >= 1; half /= 2) {
+            for (size_t i = 0; i < half; ++i) terms[i] = reduced(id, terms[i], terms[i + half]);
         }
-        return sums[0];
+        double& sum = row_sums_[static_cast<size_t>(id)];
+        sum = reduced(id, sum, static_cast<double>(terms[0]));
     }
 
     /// Adds to the sums of a segment of rows. At the end of the segment, adds these to the partials (cpu_abi.h).
@@ -214,6 +215,7 @@ class Rows {
     int64_t first_ = 0;         ///< the first column of the chunk
     int64_t count_ = 0;
     std::array<Chunk, most_values> chunks_;
+    std::array<double, most_values> row_sums_;  ///< of row reductions, or their largest elements
 };
 
 /// Evaluates the values that are computed after all rows, in chunks of columns.

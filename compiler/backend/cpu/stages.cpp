@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/cpu/stages.h"
+
+#include <utility>
+
+namespace normjit::backend::cpu {
+
+Stages::Stages(Machine& machine, RowLoops& loops, int width, std::vector<Reduction> reductions)
+    : m_(machine), loops_(loops), reductions_(std::move(reductions)) {
+    for (size_t k = 0; k < reductions_.size() && loops.has_stages(width); ++k)
+        if (reductions_[k] == Reduction::sum) sums_.push_back(k);
+}
+
+void Stages::begin(const Sums& zeros) {
+    if (sums_.empty()) return;
+    loops_.find_sums();
+    for (const size_t k : sums_) m_.write(loops_.total_of_stages(k), m_.value_of(zeros[0][k][0]));
+}
+
+Machine::Emit Stages::end_of(const Sums& sums, const Registers& registers) {
+    if (sums_.empty()) return nullptr;
+    return [this, &sums, &registers] { end_stage(sums, registers); };
+}
+
+void Stages::end_stage(const Sums& sums, Registers registers) {
+    const std::vector<Accumulator> folded = one_of_each(m_, sums, reductions_);
+    for (const size_t k : sums_) {
+        loops_.find_sums();
+        const Vector error = add_with_error(m_, loops_.total_of_stages(k), m_.value_of(folded[k]), registers);
+        for (const auto& of_unit : sums) zero(m_, of_unit[k]);
+        m_.set(folded[k], error);
+    }
+}
+
+void Stages::finish(const std::vector<Accumulator>& sums) {
+    if (sums_.empty()) return;
+    loops_.find_sums();
+    for (const size_t k : sums_) m_.add(sums[k], loops_.total_of_stages(k));
+}
+
+void Stages::begin_kept() {
+    loops_.keep_no_sums(reductions_);
+    if (sums_.empty()) return;
+    Registers registers = m_.registers();
+    const Accumulator zero = m_.accumulator(registers);
+    m_.zero(zero);
+    loops_.for_each_kept_row([&] {
+        for (const size_t k : sums_) m_.write(loops_.total_of_stages(k), m_.value_of(zero));
+    });
+}
+
+Machine::Emit Stages::end_of_kept() {
+    if (sums_.empty()) return nullptr;
+    return [this] { end_kept_stage(); };
+}
+
+void Stages::end_kept_stage() {
+    loops_.for_each_kept_row([&] {
+        for (const size_t k : sums_) {
+            Registers registers = m_.registers();
+            const Vector sum = m_.read(registers.take(), loops_.kept_sum(k));
+            m_.write(loops_.kept_sum(k), add_with_error(m_, loops_.total_of_stages(k), sum, registers));
+        }
+    });
+}
+
+void Stages::finish_kept() {
+    if (sums_.empty()) return;
+    loops_.for_each_kept_row([&] {
+        for (const size_t k : sums_) {
+            Registers registers = m_.registers();
+            const Accumulator sum = m_.accumulator(registers);
+            m_.set(sum, m_.read(m_.value_of(sum), loops_.kept_sum(k)));
+            m_.add(sum, loops_.total_of_stages(k));
+            m_.write(loops_.kept_sum(k), m_.value_of(sum));
+        }
+    });
+}
+
+}  // namespace normjit::backend::cpu
