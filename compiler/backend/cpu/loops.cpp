@@ -47,7 +47,8 @@ void RowLoops::assign_pointers() {
 
 void RowLoops::lay_out_frame() {
     for (const plan::Sweep& sweep : plan_.sweeps) most_sums_ = std::max(most_sums_, sweep.row_reductions.size());
-    const bool any_stages = has_stages(cpu_.unroll) || (cpu_.overlap == 1 && has_stages(cpu_.strip));
+    const bool any_stages =
+        stage_steps(cpu_.unroll, 1) > 0 || (cpu_.overlap == 1 && stage_steps(cpu_.strip, cpu_.strip) > 0);
     const int64_t kept = static_cast<int64_t>(most_sums_) * (any_stages ? 2 : 1);
     slots_at_ = m_.reserve((1 + cpu_.overlap) * slots_bytes(), m_.register_bytes());
     sums_at_ = m_.reserve(kept * slot_rows() * m_.register_bytes(), m_.register_bytes());
@@ -311,7 +312,7 @@ void RowLoops::for_each_rows(const Emit& body) {
 }
 
 /// Ranges begin at whole steps. The last range has the rest of the row.
-void RowLoops::for_each_columns_of_range(int width, const ColumnsBody& body, const Emit& end_stage) {
+void RowLoops::for_each_columns_of_range(int width, const ColumnsBody& body, const std::optional<Stage>& stage) {
     const int64_t whole_columns = whole_steps(width) * width * m_.unit_columns();
     const Field end_of_part = number(offsetof(SweepTask, column_end));
     const Integer end = m_.temporary();
@@ -320,8 +321,8 @@ void RowLoops::for_each_columns_of_range(int width, const ColumnsBody& body, con
     m_.set(end_, end);
     m_.set(column_, number(offsetof(SweepTask, column_begin)));
     const auto is_inside = [&] { return m_.compare(column_, Relation::less, end_); };
-    m_.repeat_while(end_stage ? "stages" : "columns", is_inside,
-                    [&] { end_stage ? one_stage(width, end_, body, end_stage) : one_step(width, body); });
+    m_.repeat_while(stage ? "stages" : "columns", is_inside,
+                    [&] { stage ? one_stage(width, end_, body, *stage) : one_step(width, body); });
     const std::vector<Columns> rest = rest_of_row(width);
     if (rest.empty()) return;
     const auto is_last = [&] { return m_.compare(end_of_part, Relation::not_less, plan_.spec.cols); };
@@ -337,10 +338,10 @@ void RowLoops::one_step(int width, const ColumnsBody& body) {
 }
 
 /// Repeats body(units) for the next stage, or to `end` if that is nearer.
-void RowLoops::one_stage(int width, const Amount& end, const ColumnsBody& body, const Emit& end_stage) {
+void RowLoops::one_stage(int width, const Amount& end, const ColumnsBody& body, const Stage& stage) {
     const Integer stage_end = m_.temporary();
     m_.set(stage_end, column_);
-    m_.add(stage_end, stage_steps * width * m_.unit_columns());
+    m_.add(stage_end, stage.steps * width * m_.unit_columns());
     m_.set(stage_end_, stage_end);
     m_.set(stage_end, end);
     m_.set_if(m_.compare(stage_end, Relation::greater, stage_end_), stage_end, stage_end_);
@@ -349,20 +350,20 @@ void RowLoops::one_stage(int width, const Amount& end, const ColumnsBody& body, 
         one_step(width, body);
         return m_.compare(column_, Relation::less, stage_end_);
     });
-    end_stage();
+    stage.end();
 }
 
-void RowLoops::for_each_columns(int width, const ColumnsBody& body, const Emit& end_stage) {
-    if (extent_ == Extent::column_range) return for_each_columns_of_range(width, body, end_stage);
+void RowLoops::for_each_columns(int width, const ColumnsBody& body, const std::optional<Stage>& stage) {
+    if (extent_ == Extent::column_range) return for_each_columns_of_range(width, body, stage);
     const int64_t steps = whole_steps(width);
     const int64_t whole_columns = steps * width * m_.unit_columns();
     const auto whole = [&] {
-        end_stage ? one_stage(width, whole_columns, body, end_stage) : one_step(width, body);
+        stage ? one_stage(width, whole_columns, body, *stage) : one_step(width, body);
         return m_.compare(column_, Relation::less, whole_columns);
     };
     m_.set(column_, 0);
     if (steps == 1) whole();
-    if (steps > 1) m_.repeat(end_stage ? "stages" : "columns", whole);
+    if (steps > 1) m_.repeat(stage ? "stages" : "columns", whole);
     m_.assume_equal(column_, whole_columns);
     const std::vector<Columns> rest = rest_of_row(width);
     if (!rest.empty()) body(rest);

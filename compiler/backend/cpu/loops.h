@@ -44,12 +44,21 @@ class RowLoops {
     void for_each_rows(const Emit& body);
 
     /// Repeats body(units) for all columns of a row or of the range, `width` whole units at a time. The last call has
-    /// the remaining units and the tail. Runs end_stage() after each stage if there is such a function.
+    /// the remaining units and the tail. A stage's end() follows every `steps` steps.
     using ColumnsBody = std::function<void(const std::vector<Columns>&)>;
-    void for_each_columns(int width, const ColumnsBody& body, const Emit& end_stage = {});
+    struct Stage {
+        int64_t steps;
+        Emit end;
+    };
+    void for_each_columns(int width, const ColumnsBody& body, const std::optional<Stage>& stage = {});
 
-    /// True for rows so wide that their sums have stages (stages.h). A stage is stage_steps steps of `width` units.
-    bool has_stages(int width) const { return whole_steps(width) > stage_steps; }
+    /// Returns the steps of a stage of row sums (stages.h) whose sums each get `additions` numbers in a step of `width`
+    /// units; 0 if rows are too narrow for stages.
+    int64_t stage_steps(int width, int additions) const {
+        constexpr int64_t most_additions = 256;
+        const int64_t steps = std::max<int64_t>(most_additions / additions, 1);
+        return whole_steps(width) > steps ? steps : 0;
+    }
 
     /// Moves the rows of the staged matrix that the last block wrote from the stack to memory, if there is such a
     /// matrix. Called between row loops.
@@ -93,7 +102,7 @@ class RowLoops {
     /// Finds the sums of a sweep that are kept for the current row, for kept_sum(), and holds each in a register.
     void find_sums();
     Address kept_sum(size_t sum) const;
-    /// Returns the address of what the stages of a sum that have ended add up to. Only with has_stages().
+    /// Returns the address of what the stages of a sum that have ended add up to. Only with stages.
     Address total_of_stages(size_t sum) const { return kept_sum(most_sums_ + sum); }
     /// Sets the kept sums of each row of a full block to zero.
     void keep_no_sums(const std::vector<Reduction>& reductions);
@@ -112,9 +121,9 @@ class RowLoops {
     void begin_block();
     Condition leave_block();
     void end();
-    void for_each_columns_of_range(int width, const ColumnsBody& body, const Emit& end_stage);
+    void for_each_columns_of_range(int width, const ColumnsBody& body, const std::optional<Stage>& stage);
     void one_step(int width, const ColumnsBody& body);
-    void one_stage(int width, const Amount& end, const ColumnsBody& body, const Emit& end_stage);
+    void one_stage(int width, const Amount& end, const ColumnsBody& body, const Stage& stage);
     int64_t whole_steps(int width) const { return plan_.spec.cols / m_.unit_columns() / width; }
     std::vector<Columns> rest_of_row(int width) const;
     std::vector<Columns> units(int whole, bool tail) const;
@@ -129,8 +138,6 @@ class RowLoops {
         return (cpu_.row_block + m_.rows_at_once() - 1) / m_.rows_at_once() * m_.rows_at_once();
     }
     int64_t slots_bytes() const;
-
-    static constexpr int64_t stage_steps = 256;
 
     Machine& m_;
     const plan::Plan& plan_;

@@ -132,7 +132,7 @@ class RowsEmitter {
         const std::vector<Reduction> reductions = reductions_of(function_, sweep.row_reductions);
         const LoopBody body = reduce_body(plan_, sweep);
         const Selection selection(function_, body);
-        Stages stages(m_, loops_, cpu_.unroll, reductions);
+        Stages stages(m_, loops_, loops_.stage_steps(cpu_.unroll, 1), reductions);
         loops_.for_each_row(matrices(function_, sweep), rows_ahead(cpu_, sweep), [&] {
             Registers registers = m_.registers();
             const Live row = row_values_.broadcast(sweep, registers);
@@ -148,7 +148,7 @@ class RowsEmitter {
                 }
                 loops_.prefetch(sweep.ahead, step);
             };
-            loops_.for_each_columns(cpu_.unroll, add_step, stages.end_of(sums, registers));
+            loops_.for_each_columns(cpu_.unroll, add_step, stages.of(sums, registers));
             const std::vector<Accumulator> folded = one_of_each(m_, sums, reductions);
             stages.finish(folded);
             takes_rows_one_by_one() ? (row_values_.*finish)(index, folded) : keep_sums(folded);
@@ -176,7 +176,8 @@ class RowsEmitter {
         const Sweep& first = plan_.sweeps.front();
         row_values_.load_inputs(Block::next);
         loops_.write_lines();
-        Stages stages(m_, loops_, cpu_.strip, reductions_of(function_, first.row_reductions));
+        const int64_t steps = loops_.stage_steps(cpu_.strip, cpu_.strip);
+        Stages stages(m_, loops_, steps, reductions_of(function_, first.row_reductions));
         stages.begin_kept();
         for_each_row_of_strips(
             column_body_of_both(plan_), matrices(function_, first),
@@ -184,17 +185,16 @@ class RowsEmitter {
                 sum_next_row(strip);
                 loops_.prefetch(first.ahead, strip.units, Block::next);
             },
-            [&](Strip& strip) { add_to_group(strip); }, stages.end_of_kept());
+            [&](Strip& strip) { add_to_group(strip); }, stages.of_kept());
         stages.finish_kept();
         close_segment();
     }
 
-    /// Does the last sweep. Calls after_row() in each row of the strip, after_rows() after the last, and end_stage() as
-    /// for_each_columns() does.
+    /// Does the last sweep. Calls after_row() in each row of the strip, and after_rows() after the last.
     template <class AfterRow, class AfterRows>
     void for_each_row_of_strips(const LoopBody& column_values, const std::vector<Tensor>& next_rows,
                                 const AfterRow& after_row, const AfterRows& after_rows,
-                                const Machine::Emit& end_stage = nullptr) {
+                                const std::optional<RowLoops::Stage>& stage = {}) {
         const Sweep& sweep = plan_.sweeps.back();
         const auto do_strip = [&](const std::vector<Columns>& units) {
             Strip strip{.units = units, .registers = m_.registers()};
@@ -207,7 +207,7 @@ class RowsEmitter {
             });
             after_rows(strip);
         };
-        loops_.for_each_columns(cpu_.strip, do_strip, end_stage);
+        loops_.for_each_columns(cpu_.strip, do_strip, stage);
     }
 
     void apply_row(const Strip& strip) {

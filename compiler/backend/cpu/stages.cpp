@@ -5,9 +5,9 @@
 
 namespace normjit::backend::cpu {
 
-Stages::Stages(Machine& machine, RowLoops& loops, int width, std::vector<Reduction> reductions)
-    : m_(machine), loops_(loops), reductions_(std::move(reductions)) {
-    for (size_t k = 0; k < reductions_.size() && loops.has_stages(width); ++k)
+Stages::Stages(Machine& machine, RowLoops& loops, int64_t steps, std::vector<Reduction> reductions)
+    : m_(machine), loops_(loops), steps_(steps), reductions_(std::move(reductions)) {
+    for (size_t k = 0; steps > 0 && k < reductions_.size(); ++k)
         if (reductions_[k] == Reduction::sum) sums_.push_back(k);
 }
 
@@ -17,9 +17,9 @@ void Stages::begin(const Sums& zeros) {
     for (const size_t k : sums_) m_.write(loops_.total_of_stages(k), m_.value_of(zeros[0][k][0]));
 }
 
-Machine::Emit Stages::end_of(const Sums& sums, const Registers& registers) {
-    if (sums_.empty()) return nullptr;
-    return [this, &sums, &registers] { end_stage(sums, registers); };
+std::optional<RowLoops::Stage> Stages::of(const Sums& sums, const Registers& registers) {
+    if (sums_.empty()) return std::nullopt;
+    return RowLoops::Stage{steps_, [this, &sums, &registers] { end_stage(sums, registers); }};
 }
 
 void Stages::end_stage(const Sums& sums, Registers registers) {
@@ -49,9 +49,9 @@ void Stages::begin_kept() {
     });
 }
 
-Machine::Emit Stages::end_of_kept() {
-    if (sums_.empty()) return nullptr;
-    return [this] { end_kept_stage(); };
+std::optional<RowLoops::Stage> Stages::of_kept() {
+    if (sums_.empty()) return std::nullopt;
+    return RowLoops::Stage{steps_, [this] { end_kept_stage(); }};
 }
 
 void Stages::end_kept_stage() {

@@ -10,24 +10,24 @@
 #include "backend/cpu/loops.h"
 #include "backend/cpu/sums.h"
 
+#include <optional>
 #include <vector>
 
 namespace normjit::backend::cpu {
 
 class Stages {
   public:
-    /// `width` is that of for_each_columns(). There are no stages without sums, or if rows are narrower.
-    Stages(Machine& machine, RowLoops& loops, int width, std::vector<Reduction> reductions);
+    /// The reductions are those of a sweep. `steps` is RowLoops::stage_steps(). No sum has stages if it is 0.
+    Stages(Machine& machine, RowLoops& loops, int64_t steps, std::vector<Reduction> reductions);
 
     // Sums of the current row, in registers. Only inside for_each_row().
     void begin(const Sums& zeros);
-    /// Returns what for_each_columns() emits at the end of each stage; nullptr if there are no stages.
-    Machine::Emit end_of(const Sums& sums, const Registers& registers);
+    std::optional<RowLoops::Stage> of(const Sums& sums, const Registers& registers);
     void finish(const std::vector<Accumulator>& sums);
 
     // Sums of all rows of a full block, in RowLoops::kept_sum(), which begin_kept() sets to their first values
     void begin_kept();
-    Machine::Emit end_of_kept();
+    std::optional<RowLoops::Stage> of_kept();
     void finish_kept();
 
   private:
@@ -36,6 +36,7 @@ class Stages {
 
     Machine& m_;
     RowLoops& loops_;
+    const int64_t steps_;
     const std::vector<Reduction> reductions_;
     std::vector<size_t> sums_;  ///< the numbers of the reductions that have stages
 };
