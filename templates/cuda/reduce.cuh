@@ -51,6 +51,14 @@ struct RowReduction {
         if constexpr (maxima == 0) return a + b;
         return maxima >> s & 1 ? larger(a, b) : a + b;
     }
+    // Joins `part` to `all`. For a sum, leaves the rounding error in `part`, where the next part begins.
+    NORMJIT_DEVICE void join_part(int s, Math& all, Math& part) {
+        const Math before = all;
+        all = join(s, before, part);
+        if (maxima >> s & 1) return;
+        const Math error = part - (all - before);
+        part = error - error == 0 ? error : Math(0);
+    }
     template <int lanes, int count>
     NORMJIT_DEVICE void join_lanes(Math (&sum)[count]) {
         if constexpr (maxima == 0) return add_lanes_all<lanes>(sum);

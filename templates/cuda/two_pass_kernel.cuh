@@ -101,9 +101,13 @@ struct Stream {
         Reduction::template join_lanes<32>(sum);
     }
 
+    // Sums part by part, because numbers that are added one by one to a large sum lose digits.
     template <int level>
     NORMJIT_DEVICE void sum_row(const Arguments& a, const RowPlace& place, const typename P::Row& row,
                                 Math (&sum)[row_sums]) {
+        using Reduction = RowReduction<P, level>;
+        Math part[row_sums];
+        for (int s = 0; s < P::row_sums; s++) sum[s] = part[s] = Reduction::empty(s);
         for (int64 base = threadIdx.x; base < all_vectors; base += batch * threads) {
             Fragment raw[batch];
 #pragma unroll
@@ -118,10 +122,10 @@ struct Stream {
                 each_element(raw[b], c, [&](int, const Math* m, const Math* ce) {
                     ValuesOf<P> values;
                     P::element(Index<level>{}, row, m, ce, values);
-                    for (int s = 0; s < P::row_sums; s++)
-                        sum[s] = RowReduction<P, level>::join(s, sum[s], values.sum[s]);
+                    for (int s = 0; s < P::row_sums; s++) part[s] = Reduction::join(s, part[s], values.sum[s]);
                 });
             }
+            for (int s = 0; s < P::row_sums; s++) Reduction::join_part(s, sum[s], part[s]);
         }
     }
 };
@@ -137,7 +141,6 @@ NORMJIT_DEVICE void two_pass_rows(const Arguments& a) {
         if constexpr (P::levels > 0)
             unroll<0, P::levels>([&](auto level) {
                 typename P::Math sum[S::row_sums];
-                for (int s = 0; s < S::row_sums; s++) sum[s] = RowReduction<P, level.value>::empty(s);
                 S::template sum_row<level.value>(a, place, row, sum);
                 S::template reduce_block<RowReduction<P, level.value>>(sum);
                 P::reduced(level, row, sum);
