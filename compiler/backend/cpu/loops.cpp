@@ -32,6 +32,7 @@ void RowLoops::assign_pointers() {
     }
     if (!plan_.cpu().cached_columns.empty()) group_ = take();
     if (caches_elements()) cached_ = take();
+    if (any_stages()) stage_end_ = take();
     if (cpu_.overlap == 1) {
         for (const Tensor tensor : matrices(plan_.function, plan_.sweeps.front())) next_[tensor] = take();
     }
@@ -47,15 +48,12 @@ void RowLoops::assign_pointers() {
 
 void RowLoops::lay_out_frame() {
     for (const plan::Sweep& sweep : plan_.sweeps) most_sums_ = std::max(most_sums_, sweep.row_reductions.size());
-    const bool any_stages =
-        stage_steps(cpu_.unroll, 1) > 0 || (cpu_.overlap == 1 && stage_steps(cpu_.strip, cpu_.strip) > 0);
-    const int64_t kept = static_cast<int64_t>(most_sums_) * (any_stages ? 2 : 1);
+    const int64_t kept = static_cast<int64_t>(most_sums_) * (any_stages() ? 2 : 1);
     slots_at_ = m_.reserve((1 + cpu_.overlap) * slots_bytes(), m_.register_bytes());
     sums_at_ = m_.reserve(kept * slot_rows() * m_.register_bytes(), m_.register_bytes());
     for (const Operand& operand : plan_.operands) block_[operand.tensor] = m_.integer(Home::frame);
     for (Integer* integer : {&block_rows_, &rows_left_, &rows_ahead_, &end_, &staged_stride_})
         *integer = m_.integer(Home::frame);
-    if (any_stages) stage_end_ = m_.integer(Home::frame);
     cached_at_ = m_.reserve(cpu_.row_block * cached_row_bytes(plan_), line_bytes);
     if (staged_ != nullptr) staging_.emplace(m_, plan_.spec.cols, *staged_, cpu_, column_, row_);
 }

@@ -122,6 +122,9 @@ class RowLoops {
     Condition leave_block();
     void end();
     void for_each_columns_of_range(int width, const ColumnsBody& body, const std::optional<Stage>& stage);
+    bool any_stages() const {
+        return stage_steps(cpu_.unroll, 1) > 0 || (cpu_.overlap == 1 && stage_steps(cpu_.strip, cpu_.strip) > 0);
+    }
     void one_step(int width, const ColumnsBody& body);
     void one_stage(int width, const Amount& end, const ColumnsBody& body, const Stage& stage);
     int64_t whole_steps(int width) const { return plan_.spec.cols / m_.unit_columns() / width; }
@@ -153,7 +156,8 @@ class RowLoops {
     PerTensor<Integer> block_;    ///< matrices and [M] tensors: the block's first row
     Integer group_;               ///< the group's workspace, if it has cached columns
     Integer cached_;              ///< the current row's cached elements
-    Integer block_rows_, rows_left_, rows_ahead_, end_, stage_end_, staged_stride_;
+    Integer stage_end_;           ///< where the stage of row sums ends, if there are stages
+    Integer block_rows_, rows_left_, rows_ahead_, end_, staged_stride_;
     size_t most_sums_ = 0;                                ///< of a sweep
     int64_t slots_at_ = 0, sums_at_ = 0, cached_at_ = 0;  ///< offsets in the frame
     std::optional<NonTemporalStaging> staging_;           ///< Caching::staged
