@@ -19,6 +19,7 @@ struct Processor {
     const char* name;
     const char* features;
     Features has;
+    const char* pipeline = nullptr;  ///< the processor whose latencies decide the order of instructions; null: `name`
 };
 
 Processor processor_of(Isa isa) {
@@ -32,7 +33,9 @@ Processor processor_of(Isa isa) {
         case Isa::x86_64_v3:
             return {x86, "x86-64", "+avx2,+fma,+f16c,+bmi,+bmi2", {.x86 = true, .fma = true, .half = true}};
         case Isa::x86_64: return {x86, "x86-64", "", {.x86 = true}};
-        default: return {"aarch64-unknown-linux-gnu", "generic", "+neon", {.fma = true, .half = true}};
+        // LLVM orders code for the generic processor as if it could not run instructions out of order, with loads so
+        // early that vectors are spilled (NOTES N-206).
+        default: return {"aarch64-unknown-linux-gnu", "generic", "+neon", {.fma = true, .half = true}, "neoverse-v1"};
     }
 }
 
@@ -108,6 +111,7 @@ Expected<std::unique_ptr<llvm::TargetMachine>> make_machine(const Target& target
 void set_attributes(llvm::Function& function, const llvm::TargetMachine& machine, const Target& target) {
     function.addFnAttr("target-cpu", machine.getTargetCPU());
     function.addFnAttr("target-features", machine.getTargetFeatureString());
+    if (const char* pipeline = processor_of(target.isa).pipeline) function.addFnAttr("tune-cpu", pipeline);
     const std::string width = std::to_string(8 * target.vector_bytes());
     function.addFnAttr("prefer-vector-width", width);
     function.addFnAttr("min-legal-vector-width", width);

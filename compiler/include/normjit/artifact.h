@@ -18,7 +18,7 @@
 namespace normjit {
 
 /// Increased whenever the generated code or the geometry may change.
-inline constexpr int generator_version = 20;
+inline constexpr int generator_version = 21;
 
 /// The form of the code's bytes. `portable`: text (backend/portable/program.h). `ptx`: for a GPU newer than the
 /// compiler; the driver translates it.
