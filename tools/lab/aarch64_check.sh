@@ -15,7 +15,7 @@ fi
 # fmt's CMake files are in a folder for this machine's architecture; fmt's headers are the same for all.
 tools/ci/build.sh "$there" normjit -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 \
     -DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++ -Dfmt_DIR="/usr/lib/$(g++ -dumpmachine)/cmake/fmt" \
-    -DNORMJIT_LLVM=OFF -DNORMJIT_PORTABLE=ON
+    -DNORMJIT_LLVM=OFF -DNORMJIT_PORTABLE=ON -DNORMJIT_PCH=ON -DNORMJIT_UNITY=32
 
 run() { qemu-aarch64 -L /usr/aarch64-linux-gnu "$there/tools/normjit/normjit" run "$@" --check --threads 2; }
 artifact=$(mktemp)
@@ -41,8 +41,13 @@ for schedule in "cpu row_groups=1" "cpu row_groups=3 row_block=4 strip=2 unroll=
             check 5 "$norm cols=3 $types stats=recompute" "$schedule"
         done
     done
+    check 3 "layernorm cols=9003 stats=recompute" "$schedule" # wide enough for stages of row sums
+    check 3 "rmsnorm cols=9003 x=bf16" "$schedule"
     check 20 "layernorm cols=200 source=y" "$schedule"
     check 20 "rmsnorm cols=200 x=bf16 dresidual=bf16 gamma_offset=1" "$schedule"
+done
+for types in "" "x=bf16" "x=f64"; do
+    check 9 "layernorm cols=9003 $types" "cpu row_groups=2 row_block=2 strip=2 unroll=2 overlap=1"
 done
 run "layernorm rows=20 cols=200 x=bf16" > /dev/null # what that build can do by itself: the portable path
 echo "$((kernels - wrong)) of $kernels kernels for AArch64 are right"
