@@ -131,10 +131,6 @@ Prefetch choose_prefetch(const Spec& spec, const Target& target, const CpuSchedu
     return one_block || !next_fits ? current_row : next_block_into_l2;
 }
 
-/// Returns the most columns of a range. A range keeps its row sums in four vectors, and each element of these adds up at
-/// most 16384 columns. Longer f32 sums would stop growing (NOTES N-609).
-int64_t widest_range(const Target& target) { return int64_t{16384} * target.vector_bytes(); }
-
 /// Returns the number of row groups if there are too few rows for several groups per core: one for each wide row, or
 /// one for four rows otherwise (NOTES N-610).
 int64_t groups_of_few_rows(const Spec& spec) {
@@ -207,7 +203,7 @@ int rows_with_cached_elements(const Spec& spec, const Target& target, CpuSchedul
 /// many threads as they need, because threads wait for each other after every block of rows (NOTES N-613).
 int64_t threads_per_group(const Spec& spec, const Target& target, const CpuSchedule& cpu) {
     const int64_t threads = threads_of_row(spec, target);
-    const bool is_shared = spec.cols >= narrowest_shared && spec.cols <= widest_range(target);
+    const bool is_shared = spec.cols >= narrowest_shared;
     const bool can = cpu.overlap == 1 && spec.rows && is_shared && !is_for_one_thread(spec, target);
     return can && threads > 1 && target.cpu.cores / threads >= 2 ? threads : 0;
 }
@@ -232,11 +228,9 @@ bool gains_by_split(const Spec& spec, const Target& target, int64_t sweeps, int6
 /// together hold more of a row than one does. On a single thread, splitting saves the partials (NOTES N-614).
 int64_t choose_split_rows(const Spec& spec, const Target& target, int64_t sweeps, int64_t group_threads) {
     if (spec.invariant || spec.group_columns() > 0) return 0;
-    if (spec.cols > widest_range(target)) return INT64_MAX;
     constexpr int64_t narrowest_alone = 2048;  // columns for one thread
-    constexpr int64_t most_alone = 32 << 10;   // the most elements for one thread
     if (is_for_one_thread(spec, target)) {
-        const bool gains = *spec.rows * spec.cols < most_alone && spec.cols >= narrowest_alone;
+        const bool gains = *spec.rows <= 2 * usual_row_block(spec, target) && spec.cols >= narrowest_alone;
         return gains && has_column_sums(spec) ? *spec.rows : 0;
     }
     if (target.cpu.cores == 1 || spec.cols < narrowest_shared) return 0;
@@ -304,11 +298,10 @@ int choose_column_ranges(const Spec& spec, const Target& target, const CpuSchedu
     constexpr int64_t least_elements = 4096;  // about 1 us of work
     if (group_threads > 0) return target.cpu.cores / cpu.thread_groups;
     if (cpu.split_rows == 0) return 1;
-    const int64_t ranges_exact = divide_up(spec.cols, widest_range(target));
     const int64_t ranges_busy = is_for_one_thread(spec, target) ? 1 : int64_t{2} * target.cpu.cores;
     const int64_t most = std::clamp<int64_t>(
         std::min(spec.cols / least_range_columns, cpu.row_block * spec.cols / least_elements), 1, 1024);
-    return static_cast<int>(std::min(std::max(ranges_busy, ranges_exact), most));
+    return static_cast<int>(std::min(ranges_busy, most));
 }
 
 }  // namespace

@@ -75,8 +75,8 @@ TEST_CASE("on CPUs the error of row sums does not grow with the columns") {
         double worst = 0;
         for (size_t j = 0; j < dx.size(); ++j) worst = std::max(worst, std::abs(dx[j] - expected[j]));
         CAPTURE(threads);
-        // dx is at most 2. A mean whose last bit is wrong, by 7.6e-6, causes 8e-5. Seen: 3e-5 with 16 ranges, which is
-        // two per core or more, 1.1e-4 with 32 and 64, 2.9e-4 with 128, and 4e-4 with four, whose sums stop growing.
+        // dx is at most 2. A mean whose last bit is wrong, by 7.6e-6, causes 8e-5. The sums of many ranges, two per
+        // core, are added one by one, which costs more than the ranges themselves.
         const auto schedule = std::get<CpuSchedule>(engine->choose(spec).schedule.device);
         CHECK(worst < 2e-4 * std::max(schedule.column_ranges / 64.0, 1.0));
     }
