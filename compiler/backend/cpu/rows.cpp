@@ -7,7 +7,7 @@
 //         for each sweep except the last                   reduce_sweep()
 //             for each row
 //                 for each step of `unroll` units: load, compute, add to as many independent sums
-//                 fold the sums of each row reduction into one register, and keep it
+//                 fold the sums of each row reduction into one register, and keep it; wide rows have stages: stages.h
 //             for each rows_at_once() rows: sum the lanes, compute the rows' values, keep them in slots. A machine that
 //             handles rows one by one does this before the next row
 //         for the last sweep                               apply_sweep(); with group_max: groups.h
