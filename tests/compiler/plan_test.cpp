@@ -9,6 +9,7 @@
 #include <set>
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 using namespace normjit;
 
@@ -177,4 +178,19 @@ TEST_CASE("a refused schedule says which number is wrong and what is allowed") {
     CHECK(refusal("cpu cache_elements=1 strip=1 row_block=33") ==
           "schedule: cache_elements=1: 33 rows then take 16896 bytes of the stack; at most 16384 are allowed");
     CHECK(refusal("cpu strip=8") == "schedule: strip=8: this spec then needs 56 vector registers; there are 30");
+}
+
+TEST_CASE("the registers that the end of a stage of row sums takes are counted") {
+    const auto refusal = [](int cols, int unroll) {
+        const std::string spec = fmt::format(
+            "norm sums(x[M,N], z[M,N], w[M,N], v[M,N], s[M]) -> a[M], b[M], c[M], d[M] {{ a = row_mean(x * s); "
+            "b = row_mean(z); c = row_mean(w); d = row_mean(v) }} pass=forward cols={}",
+            cols);
+        const Schedule schedule = *parse_schedule(fmt::format("cpu strip=1 unroll={}", unroll));
+        if (const Status legal = legality(*parse_spec(spec), schedule, four_cores); !legal.ok()) return legal.message();
+        return compile(*parse_spec(spec), schedule, four_cores).status().message();
+    };
+    CHECK(refusal(1000, 7) == "");  // rows without stages
+    CHECK(refusal(1'000'000, 6) == "");
+    CHECK(refusal(1'000'000, 7) == "schedule: unroll=7: this spec then needs 31 vector registers; there are 30");
 }

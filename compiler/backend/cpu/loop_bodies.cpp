@@ -201,7 +201,11 @@ struct UnitDemand {
     int own;
 };
 UnitDemand units_of(const plan::Plan& plan, const plan::Sweep& sweep) {
-    if (!sweep.is_last()) return {sweep.row_reductions.size(), own_registers(plan, reduce_body(plan, sweep))};
+    if (!sweep.is_last()) {
+        const int body = own_registers(plan, reduce_body(plan, sweep));
+        const int end_of_stage = steps_of_stage(plan) > 0 ? registers_of_stage_end / unit_vectors(plan) : 0;
+        return {sweep.row_reductions.size(), std::max(body, end_of_stage)};
+    }
     if (plan.spec.group_columns() == 0)
         return {column_body(plan, sweep).results.size() + sweep.partials.size(), own_registers(plan, apply_body(plan))};
     const GroupBodies bodies = group_bodies(plan);
@@ -213,7 +217,7 @@ UnitDemand units_of(const plan::Plan& plan, const plan::Sweep& sweep) {
 
 Demand register_demand_of(const plan::Plan& plan) {
     const auto& cpu = std::get<CpuSchedule>(plan.schedule.device);
-    const int vectors = packing(plan) == Packing::one ? 1 : 2;
+    const int vectors = unit_vectors(plan);
     Demand demand = cpu.overlap == 1 ? demand_of_overlap(plan, cpu, vectors) : Demand{};
     int most_least = 0;
     for (const plan::Sweep& sweep : plan.sweeps) {

@@ -52,11 +52,6 @@ class RowLoops {
     };
     void for_each_columns(int width, const ColumnsBody& body, const std::optional<Stage>& stage = {});
 
-    /// Returns how many steps of `unroll` units, or strips of overlapped sweeps, a stage of row sums has (stages.h); 0 if
-    /// rows are too narrow for stages.
-    int64_t steps_of_stage() const { return steps_of_stage(cpu_.unroll, 1); }
-    int64_t strips_of_stage() const { return cpu_.overlap == 1 ? steps_of_stage(cpu_.strip, cpu_.strip) : 0; }
-
     /// Moves the rows of the staged matrix that the last block wrote from the stack to memory, if there is such a
     /// matrix. Called between row loops.
     void write_lines();
@@ -119,13 +114,7 @@ class RowLoops {
     Condition leave_block();
     void end();
     void for_each_columns_of_range(int width, const ColumnsBody& body, const std::optional<Stage>& stage);
-    bool any_stages() const { return steps_of_stage() > 0 || strips_of_stage() > 0; }
-    /// `additions` is how many numbers each step adds to each sum.
-    int64_t steps_of_stage(int width, int additions) const {
-        constexpr int64_t most_additions = 256;
-        const int64_t steps = std::max<int64_t>(most_additions / additions, 1);
-        return whole_steps(width) > steps ? steps : 0;
-    }
+    bool any_stages() const { return steps_of_stage(plan_) > 0 || strips_of_stage(plan_) > 0; }
     void one_step(int width, const ColumnsBody& body);
     void one_stage(int width, const Amount& end, const ColumnsBody& body, const Stage& stage);
     int64_t whole_steps(int width) const { return plan_.spec.cols / m_.unit_columns() / width; }

@@ -17,6 +17,18 @@ using ir::ValueId;
 /// unit.
 Packing packing(const plan::Plan& plan);
 
+/// Returns the registers of a unit.
+inline int unit_vectors(const plan::Plan& plan) { return packing(plan) == Packing::one ? 1 : 2; }
+/// Returns the columns of a unit: those that are computed at once.
+int64_t unit_columns(const plan::Plan& plan);
+
+/// Return how many steps of `unroll` units, or strips of overlapped sweeps, a stage of row sums has (stages.h); 0 if
+/// there are no stages.
+int64_t steps_of_stage(const plan::Plan& plan);
+int64_t strips_of_stage(const plan::Plan& plan);
+/// The registers that the end of a stage takes beside the sums.
+inline constexpr int registers_of_stage_end = 2;
+
 /// Which part of the work a function does. `rows`: all columns of the rows of a row group, a RowsTask. `column_range`:
 /// some columns of one block, a SweepTask.
 enum class Extent { rows, column_range };

@@ -132,7 +132,7 @@ class RowsEmitter {
         const std::vector<Reduction> reductions = reductions_of(function_, sweep.row_reductions);
         const LoopBody body = reduce_body(plan_, sweep);
         const Selection selection(function_, body);
-        Stages stages(m_, loops_, loops_.steps_of_stage(), reductions);
+        Stages stages(m_, loops_, steps_of_stage(plan_), reductions);
         loops_.for_each_row(matrices(function_, sweep), rows_ahead(cpu_, sweep), [&] {
             Registers registers = m_.registers();
             const Live row = row_values_.broadcast(sweep, registers);
@@ -176,7 +176,7 @@ class RowsEmitter {
         const Sweep& first = plan_.sweeps.front();
         row_values_.load_inputs(Block::next);
         loops_.write_lines();
-        Stages stages(m_, loops_, loops_.strips_of_stage(), reductions_of(function_, first.row_reductions));
+        Stages stages(m_, loops_, strips_of_stage(plan_), reductions_of(function_, first.row_reductions));
         stages.begin_kept();
         for_each_row_of_strips(
             column_body_of_both(plan_), matrices(function_, first),

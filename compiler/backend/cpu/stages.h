@@ -17,7 +17,7 @@ namespace normjit::backend::cpu {
 
 class Stages {
   public:
-    /// The reductions are those of a sweep. `steps` is RowLoops::steps_of_stage() or strips_of_stage().
+    /// The reductions are those of a sweep. `steps` is steps_of_stage() or strips_of_stage().
     Stages(Machine& machine, RowLoops& loops, int64_t steps, std::vector<Reduction> reductions);
 
     // Sums of the current row, in registers. Only inside for_each_row().
