@@ -2,7 +2,6 @@
 #include "backend/cpu/loops.h"
 
 #include "artifact/cpu_abi.h"
-#include "backend/cpu/sums.h"
 #include "support/contains.h"
 
 #include <cstddef>
@@ -124,15 +123,6 @@ void RowLoops::find_sums() { m_.set_to_multiple(m_.temporary(), row_, m_.registe
 
 Address RowLoops::kept_sum(size_t sum) const {
     return {m_.frame(), m_.temporary(), 1, sums_at_ + static_cast<int64_t>(sum) * slot_rows() * m_.register_bytes()};
-}
-
-void RowLoops::keep_no_sums(const std::vector<Reduction>& reductions) {
-    Registers registers = m_.registers();
-    std::vector<Accumulator> empty;
-    for (const Reduction reduction : reductions) begin(m_, empty.emplace_back(m_.accumulator(registers)), reduction);
-    for_each_kept_row([&] {
-        for (size_t k = 0; k < empty.size(); ++k) m_.write(kept_sum(k), m_.value_of(empty[k]));
-    });
 }
 
 void RowLoops::for_each_kept_row(const Emit& body) {

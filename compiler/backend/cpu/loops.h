@@ -96,8 +96,6 @@ class RowLoops {
     Address kept_sum(size_t sum) const;
     /// Returns the address of what the stages of a sum that have ended add up to. Only with stages.
     Address total_of_stages(size_t sum) const { return kept_sum(most_sums_ + sum); }
-    /// Sets the kept sums of each row of a full block to zero.
-    void keep_no_sums(const std::vector<Reduction>& reductions);
     /// Repeats body() for each row of a full block. Inside, kept_sum() addresses the sums of the row.
     void for_each_kept_row(const Emit& body);
     /// Writes the range's own sums of row mean `mean`. Only inside for_each_rows(), for Extent::column_range.

@@ -39,13 +39,13 @@ void Stages::finish(const std::vector<Accumulator>& sums) {
 }
 
 void Stages::begin_kept() {
-    loops_.keep_no_sums(reductions_);
-    if (sums_.empty()) return;
     Registers registers = m_.registers();
-    const Accumulator zero = m_.accumulator(registers);
-    m_.zero(zero);
+    std::vector<Accumulator> empty;
+    for (const Reduction reduction : reductions_)
+        cpu::begin(m_, empty.emplace_back(m_.accumulator(registers)), reduction);
     loops_.for_each_kept_row([&] {
-        for (const size_t k : sums_) m_.write(loops_.total_of_stages(k), m_.value_of(zero));
+        for (size_t k = 0; k < empty.size(); ++k) m_.write(loops_.kept_sum(k), m_.value_of(empty[k]));
+        for (const size_t k : sums_) m_.write(loops_.total_of_stages(k), m_.value_of(empty[k]));
     });
 }
 
