@@ -309,8 +309,7 @@ void RowLoops::for_each_columns_of_range(int width, const ColumnsBody& body, con
     m_.set(end_, end);
     m_.set(column_, number(offsetof(SweepTask, column_begin)));
     const auto is_inside = [&] { return m_.compare(column_, Relation::less, end_); };
-    m_.repeat_while(stage ? "stages" : "columns", is_inside,
-                    [&] { stage ? one_stage(width, end_, body, *stage) : one_step(width, body); });
+    m_.repeat_while(stage ? "stages" : "columns", is_inside, [&] { advance(width, end_, body, stage); });
     const std::vector<Columns> rest = rest_of_row(width);
     if (rest.empty()) return;
     const auto is_last = [&] { return m_.compare(end_of_part, Relation::not_less, plan_.spec.cols); };
@@ -325,11 +324,12 @@ void RowLoops::one_step(int width, const ColumnsBody& body) {
     m_.add(column_, width * m_.unit_columns());
 }
 
-/// Repeats body(units) for the next stage, or to `end` if that is nearer.
-void RowLoops::one_stage(int width, const Amount& end, const ColumnsBody& body, const Stage& stage) {
+/// Emits body(units) for one step. With stages, repeats it for the next stage, or to `end` if that is nearer.
+void RowLoops::advance(int width, const Amount& end, const ColumnsBody& body, const std::optional<Stage>& stage) {
+    if (!stage) return one_step(width, body);
     const Integer stage_end = m_.temporary();
     m_.set(stage_end, column_);
-    m_.add(stage_end, stage.steps * width * m_.unit_columns());
+    m_.add(stage_end, stage->steps * width * m_.unit_columns());
     m_.set(stage_end_, stage_end);
     m_.set(stage_end, end);
     m_.set_if(m_.compare(stage_end, Relation::greater, stage_end_), stage_end, stage_end_);
@@ -338,7 +338,7 @@ void RowLoops::one_stage(int width, const Amount& end, const ColumnsBody& body, 
         one_step(width, body);
         return m_.compare(column_, Relation::less, stage_end_);
     });
-    stage.end();
+    stage->end();
 }
 
 void RowLoops::for_each_columns(int width, const ColumnsBody& body, const std::optional<Stage>& stage) {
@@ -346,7 +346,7 @@ void RowLoops::for_each_columns(int width, const ColumnsBody& body, const std::o
     const int64_t steps = whole_steps(width);
     const int64_t whole_columns = steps * width * m_.unit_columns();
     const auto whole = [&] {
-        stage ? one_stage(width, whole_columns, body, *stage) : one_step(width, body);
+        advance(width, whole_columns, body, stage);
         return m_.compare(column_, Relation::less, whole_columns);
     };
     m_.set(column_, 0);

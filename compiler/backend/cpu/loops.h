@@ -114,7 +114,7 @@ class RowLoops {
     void for_each_columns_of_range(int width, const ColumnsBody& body, const std::optional<Stage>& stage);
     bool any_stages() const { return steps_of_stage(plan_) > 0 || strips_of_stage(plan_) > 0; }
     void one_step(int width, const ColumnsBody& body);
-    void one_stage(int width, const Amount& end, const ColumnsBody& body, const Stage& stage);
+    void advance(int width, const Amount& end, const ColumnsBody& body, const std::optional<Stage>& stage);
     int64_t whole_steps(int width) const { return plan_.spec.cols / m_.unit_columns() / width; }
     std::vector<Columns> rest_of_row(int width) const;
     std::vector<Columns> units(int whole, bool tail) const;
